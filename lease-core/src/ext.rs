@@ -1,0 +1,85 @@
+//! Sugar over the core trait.
+
+use crate::{Acquisition, Attempt, Lease, LeaseBackend, LeaseError, ResourceName, Ttl};
+use std::time::Duration;
+
+/// Shorter forms of the core operations, for every backend.
+#[async_trait::async_trait]
+pub trait LeaseExt: LeaseBackend {
+    /// Tries once: the lease, or `None` when it is held by another.
+    ///
+    /// # Errors
+    /// As [`LeaseBackend::acquire`]. After an error whose effect is unknown the attempt is abandoned here, since nobody else
+    /// knows it; if that fails too, its TTL ends whatever it made.
+    ///
+    /// # Cancel safety
+    /// A grant that was under way ends with its TTL.
+    async fn try_acquire(&self, resource: &str, ttl: Duration) -> Result<Option<Lease>, LeaseError> {
+        let attempt = Attempt::new(ResourceName::parse(resource)?, Ttl::parse(ttl)?)?;
+        match acquire_or_abandon(self, &attempt).await? {
+            Acquisition::Acquired(lease) => Ok(Some(lease)),
+            Acquisition::Held(_) => Ok(None),
+        }
+    }
+
+    /// Tries until it gets the lease or `wait` has passed: then `None`. Tries at least once, and a grant that the store made is always
+    /// returned, also at the very end of the wait.
+    ///
+    /// It polls: after what remains of the present grant, but at least every 500 ms, with jitter.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire), at the first error.
+    ///
+    /// # Cancel safety
+    /// A grant that was under way ends with its TTL.
+    async fn acquire_within(&self, resource: &str, ttl: Duration, wait: Duration) -> Result<Option<Lease>, LeaseError> {
+        let (resource, ttl) = (ResourceName::parse(resource)?, Ttl::parse(ttl)?);
+        let clock = self.clock();
+        let end = clock.now().saturating_add(wait);
+        loop {
+            let attempt = Attempt::new(resource.clone(), ttl)?;
+            let held = match acquire_or_abandon(self, &attempt).await? {
+                Acquisition::Acquired(lease) => return Ok(Some(lease)),
+                Acquisition::Held(held) => held,
+            };
+            let now = clock.now();
+            if now >= end {
+                return Ok(None);
+            }
+            let pause = held.remaining.unwrap_or(POLL_MOST).clamp(POLL_LEAST, POLL_MOST);
+            clock.sleep_until(now.saturating_add(jitter(pause)?).min(end)).await;
+        }
+    }
+}
+
+impl<B: LeaseBackend + ?Sized> LeaseExt for B {}
+
+const POLL_LEAST: Duration = Duration::from_millis(10);
+const POLL_MOST: Duration = Duration::from_millis(500);
+
+/// `pause` and up to an eighth more, so that waiters spread.
+fn jitter(pause: Duration) -> Result<Duration, LeaseError> {
+    let mut byte = [0];
+    crate::owner::fill(&mut byte)?;
+    let [byte] = byte;
+    Ok(pause.saturating_add(
+        pause
+            .saturating_mul(u32::from(byte))
+            .checked_div(2_048)
+            .unwrap_or_default(),
+    ))
+}
+
+async fn acquire_or_abandon<B: LeaseBackend + ?Sized>(
+    backend: &B,
+    attempt: &Attempt,
+) -> Result<Acquisition, LeaseError> {
+    let answer = backend.acquire(attempt).await;
+    if let Err(error) = &answer
+        && error.effect() == crate::Effect::Unknown
+    {
+        // The first error is the one to report; the TTL bounds what a failed clean-up leaves.
+        drop(backend.abandon(attempt).await);
+    }
+    answer
+}
