@@ -1,1 +1,28 @@
-//! placeholder
+//! Private servers for tests: Redis, etcd and PostgreSQL, started from installed binaries.
+//!
+//! Each one has its own temporary folder, its own loopback port and its own process, ends with its handle (on a panic
+//! too), and ends when this process is killed. Nothing here knows of leases.
+//!
+//! ```no_run
+//! let mut server = lease_servers::redis(&lease_servers::RedisSetup::default())?;
+//! println!("{} {}", server.version(), server.url());
+//! server.kill();
+//! server.restart()?; // the same folder, the same port
+//! # Ok::<(), lease_servers::ServerError>(())
+//! ```
+
+mod binaries;
+mod error;
+mod etcd;
+mod postgres;
+mod process;
+mod redis;
+mod server;
+
+pub use binaries::{Kind, missing_package};
+pub use error::ServerError;
+pub use etcd::{EtcdSetup, etcd};
+pub use postgres::{PostgresSetup, postgres};
+pub use process::{process_state, resume_process, stop_process};
+pub use redis::{RedisSetup, redis};
+pub use server::Server;

@@ -1,0 +1,84 @@
+//! A private etcd, one member.
+
+use crate::server::{Plan, Server, ask, folder, free_port, version_text};
+use crate::{Kind, ServerError, binaries};
+
+/// How to set a private etcd up.
+#[derive(Clone, Debug)]
+pub struct EtcdSetup {
+    /// Heartbeat interval in milliseconds.
+    pub heartbeat_ms: u32,
+    /// Election time-out in milliseconds. The shortest lease TTL is 1.5 times this, rounded up to whole seconds.
+    pub election_ms: u32,
+    /// More arguments for `etcd`.
+    pub extra_args: Vec<String>,
+}
+
+impl Default for EtcdSetup {
+    /// Short timers, so that leases of one second are possible.
+    fn default() -> Self {
+        Self {
+            heartbeat_ms: 50,
+            election_ms: 500,
+            extra_args: Vec::new(),
+        }
+    }
+}
+
+/// Starts a private etcd and returns when it takes writes.
+///
+/// # Errors
+/// When `etcd` is not installed or does not become ready.
+pub fn etcd(setup: &EtcdSetup) -> Result<Server, ServerError> {
+    let program = binaries::find(Kind::Etcd)?;
+    let version = version_text(&program)?;
+    let version = version
+        .lines()
+        .next()
+        .and_then(|l| l.rsplit(' ').next())
+        .unwrap_or("unknown")
+        .to_owned();
+    let (folder, port, peer_port) = (folder(Kind::Etcd)?, free_port()?, free_port()?);
+    let (client, peer) = (
+        format!("http://127.0.0.1:{port}"),
+        format!("http://127.0.0.1:{peer_port}"),
+    );
+    let mut args: Vec<String> = [
+        ("name", "m1"),
+        ("data-dir", &folder.path().join("data").display().to_string()),
+        ("listen-client-urls", &client),
+        ("advertise-client-urls", &client),
+        ("listen-peer-urls", &peer),
+        ("initial-advertise-peer-urls", &peer),
+        ("initial-cluster", &format!("m1={peer}")),
+        ("heartbeat-interval", &setup.heartbeat_ms.to_string()),
+        ("election-timeout", &setup.election_ms.to_string()),
+        ("log-level", "warn"),
+        ("logger", "zap"),
+    ]
+    .into_iter()
+    .flat_map(|(name, value)| [format!("--{name}"), value.to_owned()])
+    .collect();
+    args.extend(setup.extra_args.iter().cloned());
+    let url = format!("etcd://127.0.0.1:{port}");
+    Server::start(
+        Kind::Etcd,
+        version,
+        folder,
+        Plan {
+            program,
+            args,
+            run_as: None,
+            port,
+            url,
+            ready,
+        },
+    )
+}
+
+/// Its health check makes a linearizable read, so a good answer means that there is a leader.
+fn ready(port: u16) -> std::io::Result<bool> {
+    let answer = ask(port, b"GET /health HTTP/1.0\r\n\r\n")?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    Ok(answer.contains("200 OK") && answer.contains("\"true\""))
+}
