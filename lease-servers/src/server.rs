@@ -176,7 +176,23 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.kind == Kind::Postgres {
+            self.ask_to_end();
+        }
         self.kill();
+    }
+}
+
+impl Server {
+    /// PostgreSQL ends and reaps its own children when it is asked to; killed, it would leave them to the system.
+    fn ask_to_end(&mut self) {
+        let Some((child, _)) = self.child.as_mut() else { return };
+        signal(child.id(), Signal::CONT);
+        signal(child.id(), Signal::QUIT);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(2) && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Each server is started, stopped, resumed, killed and restarted for real.
 
+#![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
+
 use lease_servers::{EtcdSetup, PostgresSetup, RedisSetup, Server, process_state};
 use std::net::TcpStream;
 
