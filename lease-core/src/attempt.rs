@@ -106,10 +106,7 @@ impl Attempt {
             });
         }
         self.state.sends.fetch_add(1, Ordering::SeqCst);
-        Ok(SentAttempt {
-            first_sent,
-            state: Arc::clone(&self.state),
-        })
+        Ok(SentAttempt { first_sent, state: Arc::clone(&self.state) })
     }
 
     /// Marks the attempt as over; every backend calls it when `abandon` is sent. Later repeats are refused without I/O.
@@ -191,11 +188,7 @@ mod tests {
     use super::*;
 
     fn attempt() -> Attempt {
-        Attempt::new(
-            ResourceName::parse("r").unwrap(),
-            Ttl::parse(Duration::from_secs(1)).unwrap(),
-        )
-        .unwrap()
+        Attempt::new(ResourceName::parse("r").unwrap(), Ttl::parse(Duration::from_secs(1)).unwrap()).unwrap()
     }
 
     #[test]
@@ -220,11 +213,7 @@ mod tests {
     fn an_ended_attempt_is_refused() {
         let attempt = attempt();
         attempt.clone().end();
-        assert!(
-            attempt
-                .begin_send(BootInstant::from_nanos(1), Duration::from_secs(1))
-                .is_err()
-        );
+        assert!(attempt.begin_send(BootInstant::from_nanos(1), Duration::from_secs(1)).is_err());
     }
 
     #[test]

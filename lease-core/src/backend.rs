@@ -111,11 +111,7 @@ impl Description {
     /// Describes a backend.
     #[must_use]
     pub fn new(name: &'static str, server_version: String, address: String) -> Self {
-        Self {
-            name,
-            server_version,
-            address,
-        }
+        Self { name, server_version, address }
     }
 }
 
@@ -195,10 +191,7 @@ impl Inspection {
     /// The resource is held.
     #[must_use]
     pub fn held(grant: Listed) -> Self {
-        Self {
-            last_value: grant.value,
-            held: Some(grant),
-        }
+        Self { last_value: grant.value, held: Some(grant) }
     }
 
     /// The resource is free; `last_value` is the latest fencing value that the store remembers.
@@ -230,14 +223,7 @@ impl Listed {
     /// A grant as others see it.
     #[must_use]
     pub fn new(resource: ResourceName, holder: String, value: Option<u64>, remaining: Duration) -> Self {
-        Self {
-            resource,
-            holder,
-            value,
-            remaining,
-            granted_ago: None,
-            renewed_ago: None,
-        }
+        Self { resource, holder, value, remaining, granted_ago: None, renewed_ago: None }
     }
 
     /// The same with its times.

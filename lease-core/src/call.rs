@@ -17,13 +17,7 @@ pub async fn bounded<T>(
     effect: Effect,
     call: impl Future<Output = Result<T, LeaseError>>,
 ) -> Result<T, LeaseError> {
-    tokio::time::timeout(limit, call)
-        .await
-        .unwrap_or(Err(LeaseError::Timeout {
-            operation,
-            limit,
-            effect,
-        }))
+    tokio::time::timeout(limit, call).await.unwrap_or(Err(LeaseError::Timeout { operation, limit, effect }))
 }
 
 /// Turns a fresh grant into the answer of `acquire`: one whose deadline passed before its reply came is given up.
@@ -43,7 +37,5 @@ pub async fn accept_grant(
     }
     // The error says that the effect is unknown, so a failed clean-up adds nothing to it.
     drop(backend.abandon(attempt).await);
-    Err(LeaseError::LateGrant {
-        resource: attempt.resource().clone(),
-    })
+    Err(LeaseError::LateGrant { resource: attempt.resource().clone() })
 }

@@ -178,11 +178,7 @@ mod tests {
     fn ids_are_unique_and_round_trip() {
         let ids: BTreeSet<_> = Claim::ALL.iter().map(|c| c.id()).collect();
         assert_eq!(ids.len(), Claim::ALL.len());
-        assert!(
-            Claim::ALL
-                .iter()
-                .all(|c| Claim::from_id(c.id()) == Some(*c) && c.meaning().ends_with('.'))
-        );
+        assert!(Claim::ALL.iter().all(|c| Claim::from_id(c.id()) == Some(*c) && c.meaning().ends_with('.')));
     }
 
     #[test]

@@ -27,10 +27,7 @@ impl BootInstant {
     /// The instant `after` later; stops at the end of the clock's range (584 years).
     #[must_use]
     pub fn saturating_add(self, after: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// The time from `earlier` to here; zero when `earlier` is later.
@@ -142,10 +139,7 @@ impl ManualClock {
     #[must_use]
     pub fn new() -> Self {
         let start = BootInstant(3_600_000_000_000);
-        Self {
-            now: Arc::new(tokio::sync::watch::Sender::new(start)),
-            boot_id: BootId("manual".into()),
-        }
+        Self { now: Arc::new(tokio::sync::watch::Sender::new(start)), boot_id: BootId("manual".into()) }
     }
 
     /// Moves the time forward and wakes whoever slept until then.
@@ -204,10 +198,7 @@ mod tests {
 
     #[test]
     fn arithmetic_saturates() {
-        assert_eq!(
-            BootInstant(u64::MAX).saturating_add(Duration::MAX),
-            BootInstant(u64::MAX)
-        );
+        assert_eq!(BootInstant(u64::MAX).saturating_add(Duration::MAX), BootInstant(u64::MAX));
         assert_eq!(BootInstant(1).saturating_since(BootInstant(2)), Duration::ZERO);
         assert!(SystemClock.now() > BootInstant::ZERO);
         assert_eq!(SystemClock.boot_id(), SystemClock.boot_id());

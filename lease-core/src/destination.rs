@@ -90,7 +90,7 @@ pub enum GuardError {
         refusal: Refusal,
     },
     /// Another authority is trusted than the caller of `adopt` expected.
-    #[error("the trusted authority is {}, not the expected one; look at who changed it before adopting another", found_text(.found))]
+    #[error("the trusted authority is {}, not the expected one; look at who changed it before adopting another", found_text(.found.as_ref()))]
     AdoptConflict {
         /// The authority that is trusted at present.
         found: Option<Authority>,
@@ -100,8 +100,8 @@ pub enum GuardError {
     Store(#[from] LeaseError),
 }
 
-fn found_text(found: &Option<Authority>) -> String {
-    found.as_ref().map_or_else(|| "not set".into(), ToString::to_string)
+fn found_text(found: Option<&Authority>) -> String {
+    found.map_or_else(|| "not set".into(), ToString::to_string)
 }
 
 /// Why a token is not admitted.
@@ -125,7 +125,7 @@ pub enum Refusal {
         value: u64,
     },
     /// The token's authority is not the trusted one.
-    #[error("unknown authority {presented} (trusted: {}); adopt it if the lease store was changed on purpose", found_text(.trusted))]
+    #[error("unknown authority {presented} (trusted: {}); adopt it if the lease store was changed on purpose", found_text(.trusted.as_ref()))]
     UnknownAuthority {
         /// The token's authority.
         presented: Authority,
@@ -142,16 +142,10 @@ impl Refusal {
     /// The refusal, when the token is not admitted.
     pub fn judge(trusted: Option<&Authority>, mark: Option<(u64, GrantId)>, token: &FencingToken) -> Result<(), Self> {
         if trusted != Some(token.authority()) {
-            return Err(Self::UnknownAuthority {
-                presented: token.authority().clone(),
-                trusted: trusted.cloned(),
-            });
+            return Err(Self::UnknownAuthority { presented: token.authority().clone(), trusted: trusted.cloned() });
         }
         match mark {
-            Some((mark, _)) if token.value() < mark => Err(Self::Stale {
-                presented: token.value(),
-                mark,
-            }),
+            Some((mark, _)) if token.value() < mark => Err(Self::Stale { presented: token.value(), mark }),
             Some((mark, grant)) if token.value() == mark && token.grant() != grant => {
                 Err(Self::Conflict { value: mark })
             }
@@ -171,27 +165,11 @@ mod tests {
         let token = |value, g| FencingToken::new(a.clone(), value, grant(g)).unwrap();
         let judge = |mark, t: &FencingToken| Refusal::judge(Some(&a), mark, t);
         assert_eq!(judge(None, &token(1, 1)), Ok(()));
-        assert_eq!(
-            judge(Some((5, grant(1))), &token(5, 1)),
-            Ok(()),
-            "the holder's second write"
-        );
+        assert_eq!(judge(Some((5, grant(1))), &token(5, 1)), Ok(()), "the holder's second write");
         assert_eq!(judge(Some((5, grant(1))), &token(6, 2)), Ok(()));
-        assert!(matches!(
-            judge(Some((10, grant(1))), &token(9, 2)),
-            Err(Refusal::Stale { .. })
-        ));
-        assert!(matches!(
-            judge(Some((5, grant(1))), &token(5, 2)),
-            Err(Refusal::Conflict { .. })
-        ));
-        assert!(matches!(
-            Refusal::judge(Some(&b), None, &token(1, 1)),
-            Err(Refusal::UnknownAuthority { .. })
-        ));
-        assert!(matches!(
-            Refusal::judge(None, None, &token(1, 1)),
-            Err(Refusal::UnknownAuthority { .. })
-        ));
+        assert!(matches!(judge(Some((10, grant(1))), &token(9, 2)), Err(Refusal::Stale { .. })));
+        assert!(matches!(judge(Some((5, grant(1))), &token(5, 2)), Err(Refusal::Conflict { .. })));
+        assert!(matches!(Refusal::judge(Some(&b), None, &token(1, 1)), Err(Refusal::UnknownAuthority { .. })));
+        assert!(matches!(Refusal::judge(None, None, &token(1, 1)), Err(Refusal::UnknownAuthority { .. })));
     }
 }

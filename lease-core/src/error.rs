@@ -124,7 +124,7 @@ pub enum LeaseError {
     },
 
     /// The call ended by its time limit.
-    #[error("{operation} had no answer within {limit:?}; {}", effect_text(.effect))]
+    #[error("{operation} had no answer within {limit:?}; {}", effect_text(*.effect))]
     Timeout {
         /// The operation.
         operation: Operation,
@@ -135,7 +135,7 @@ pub enum LeaseError {
     },
 
     /// The connection broke.
-    #[error("the connection broke during {operation}: {reason}; {}", effect_text(.effect))]
+    #[error("the connection broke during {operation}: {reason}; {}", effect_text(*.effect))]
     Connection {
         /// The operation.
         operation: Operation,
@@ -149,7 +149,7 @@ pub enum LeaseError {
     },
 
     /// The store answered with an error.
-    #[error("the store refused {operation}: {reason}; {}", effect_text(.effect))]
+    #[error("the store refused {operation}: {reason}; {}", effect_text(*.effect))]
     Store {
         /// The operation.
         operation: Operation,
@@ -212,7 +212,7 @@ pub enum Effect {
     Unknown,
 }
 
-fn effect_text(effect: &Effect) -> &'static str {
+fn effect_text(effect: Effect) -> &'static str {
     match effect {
         Effect::None => "it had no effect",
         Effect::Unknown => "whether it took effect is unknown: repeat the same attempt, or abandon it",

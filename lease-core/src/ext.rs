@@ -62,12 +62,7 @@ fn jitter(pause: Duration) -> Result<Duration, LeaseError> {
     let mut byte = [0];
     crate::owner::fill(&mut byte)?;
     let [byte] = byte;
-    Ok(pause.saturating_add(
-        pause
-            .saturating_mul(u32::from(byte))
-            .checked_div(2_048)
-            .unwrap_or_default(),
-    ))
+    Ok(pause.saturating_add(pause.saturating_mul(u32::from(byte)).checked_div(2_048).unwrap_or_default()))
 }
 
 async fn acquire_or_abandon<B: LeaseBackend + ?Sized>(

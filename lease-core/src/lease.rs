@@ -158,7 +158,6 @@ impl ReleaseTry {
 
     /// Turns the store's definite answer into the result: `ended` says whether this request (or an earlier one of the
     /// same grant, as far as the store can tell) ended the grant while it was live.
-    #[must_use]
     pub fn answered(self, ended: bool) -> crate::Release {
         self.state.release_settled();
         match (ended, self.earlier_in_doubt) {
@@ -196,14 +195,9 @@ impl HandOver {
     /// # Errors
     /// [`LeaseError::InvalidName`](crate::LeaseError::InvalidName) when the data were damaged.
     pub fn into_lease(self, clock: SharedClock) -> Result<Lease, crate::LeaseError> {
-        let damaged = |reason: &str| crate::LeaseError::InvalidName {
-            what: "hand-over",
-            reason: format!("damaged: {reason}"),
-        };
-        let token = self
-            .token
-            .map(|t| t.parse().map_err(|_| damaged("token")))
-            .transpose()?;
+        let damaged =
+            |reason: &str| crate::LeaseError::InvalidName { what: "hand-over", reason: format!("damaged: {reason}") };
+        let token = self.token.map(|t| t.parse().map_err(|_| damaged("token"))).transpose()?;
         let same_boot = BootId::from_text(&self.boot_id) == clock.boot_id();
         let granted_ttl = crate::Ttl::parse(Duration::from_millis(self.granted_ttl_ms))?.duration();
         // A deadline further away than one TTL can't be right, whoever wrote it.
@@ -226,10 +220,7 @@ impl HandOver {
 
 impl fmt::Debug for HandOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandOver")
-            .field("resource", &self.resource)
-            .field("token", &self.token)
-            .finish_non_exhaustive()
+        f.debug_struct("HandOver").field("resource", &self.resource).field("token", &self.token).finish_non_exhaustive()
     }
 }
 
@@ -239,11 +230,8 @@ mod tests {
     use crate::{Authority, Clock, ManualClock, Release, Ttl};
 
     fn lease(clock: &ManualClock) -> Lease {
-        let attempt = Attempt::new(
-            ResourceName::parse("r").unwrap(),
-            Ttl::parse(Duration::from_secs(10)).unwrap(),
-        )
-        .unwrap();
+        let attempt =
+            Attempt::new(ResourceName::parse("r").unwrap(), Ttl::parse(Duration::from_secs(10)).unwrap()).unwrap();
         let sent = attempt.begin_send(clock.now(), Duration::from_secs(10)).unwrap();
         let first = sent.first_sent();
         sent.answered();
@@ -277,11 +265,7 @@ mod tests {
         let lease = lease(&clock);
         drop(lease.begin_release()); // the reply was lost
         assert_eq!(lease.begin_release().answered(false), Release::EndedCauseUnknown);
-        assert_eq!(
-            lease.begin_release().answered(false),
-            Release::NotHeld,
-            "settled by the definite answer"
-        );
+        assert_eq!(lease.begin_release().answered(false), Release::NotHeld, "settled by the definite answer");
         assert!(!lease.begin_release().needs_tombstone());
     }
 
@@ -294,10 +278,7 @@ mod tests {
         assert!(!format!("{data:?} {lease:?}").contains(&secret));
         let here = data.clone().into_lease(clock.shared()).unwrap();
         assert_eq!(here.deadline(), lease.deadline());
-        assert!(
-            here.begin_release().needs_tombstone(),
-            "its attempt's requests are not known here"
-        );
+        assert!(here.begin_release().needs_tombstone(), "its attempt's requests are not known here");
         let elsewhere = data.into_lease(crate::SystemClock::shared()).unwrap();
         assert!(elsewhere.is_past_deadline());
     }
@@ -308,10 +289,7 @@ mod tests {
         let clock = ManualClock::new();
         let lease = lease(&clock);
         let json = serde_json::to_string(&lease.clone().into_hand_over()).unwrap();
-        let back = serde_json::from_str::<HandOver>(&json)
-            .unwrap()
-            .into_lease(clock.shared())
-            .unwrap();
+        let back = serde_json::from_str::<HandOver>(&json).unwrap().into_lease(clock.shared()).unwrap();
         assert_eq!((back.token(), back.deadline()), (lease.token(), lease.deadline()));
     }
 }

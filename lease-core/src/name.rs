@@ -21,12 +21,7 @@ impl ResourceName {
     /// [`LeaseError::InvalidName`] when it is empty, too long, or has a control character. Nothing was sent.
     pub fn parse(name: impl AsRef<str>) -> Result<Self, LeaseError> {
         let name = name.as_ref();
-        let refuse = |reason: String| {
-            Err(LeaseError::InvalidName {
-                what: "resource name",
-                reason,
-            })
-        };
+        let refuse = |reason: String| Err(LeaseError::InvalidName { what: "resource name", reason });
         if name.is_empty() {
             return refuse("it is empty; give 1 to 512 bytes".into());
         }
@@ -34,10 +29,7 @@ impl ResourceName {
             return refuse(format!("it has {} bytes; the most is {}", name.len(), Self::MAX_BYTES));
         }
         if let Some((at, c)) = name.char_indices().find(|(_, c)| c.is_control()) {
-            return refuse(format!(
-                "it has the control character U+{:04X} at byte {at}; remove it",
-                u32::from(c)
-            ));
+            return refuse(format!("it has the control character U+{:04X} at byte {at}; remove it", u32::from(c)));
         }
         Ok(Self(name.into()))
     }
@@ -124,9 +116,7 @@ impl Namespace {
         let name = name.as_ref();
         let fits = (1..=32).contains(&name.len())
             && name.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
-            && name
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         if fits {
             Ok(Self(name.into()))
         } else {
@@ -196,22 +186,14 @@ mod tests {
 
     #[test]
     fn encoding_is_injective_and_keeps_prefixes() {
-        let names = [
-            "a", "A", "a b", "a%20b", "a%b", "{a}", "a:b", "a*", "a'\"", "ä", "日本", "a/", "a//", "%",
-        ];
-        let forms: std::collections::BTreeSet<_> = names
-            .iter()
-            .map(|n| ResourceName::parse(n).unwrap().encoded())
-            .collect();
+        let names = ["a", "A", "a b", "a%20b", "a%b", "{a}", "a:b", "a*", "a'\"", "ä", "日本", "a/", "a//", "%"];
+        let forms: std::collections::BTreeSet<_> =
+            names.iter().map(|n| ResourceName::parse(n).unwrap().encoded()).collect();
         assert_eq!(forms.len(), names.len());
         for name in names {
             let name = ResourceName::parse(name).unwrap();
             assert_eq!(ResourceName::from_encoded(&name.encoded()).as_ref(), Some(&name));
-            assert!(
-                name.encoded()
-                    .bytes()
-                    .all(|b| b.is_ascii_graphic() && !b"{}*:'\"".contains(&b))
-            );
+            assert!(name.encoded().bytes().all(|b| b.is_ascii_graphic() && !b"{}*:'\"".contains(&b)));
         }
         assert_eq!(ResourceName::from_encoded("a b"), None, "not canonical");
         assert_eq!(ResourceName::from_encoded("%4"), None);

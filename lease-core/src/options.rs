@@ -31,7 +31,7 @@ impl Default for ConnectOptions {
             call_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
             epoch: 0,
-            idle_retention: Duration::from_secs(24 * 3600),
+            idle_retention: Duration::from_hours(24),
             clock: SystemClock::shared(),
         }
     }
@@ -39,13 +39,8 @@ impl Default for ConnectOptions {
 
 impl ConnectOptions {
     /// The URL parameters that every backend knows.
-    pub const PARAMETERS: &'static [&'static str] = &[
-        "namespace",
-        "call_timeout_ms",
-        "connect_timeout_ms",
-        "epoch",
-        "idle_retention_ms",
-    ];
+    pub const PARAMETERS: &'static [&'static str] =
+        &["namespace", "call_timeout_ms", "connect_timeout_ms", "epoch", "idle_retention_ms"];
 
     /// The authority of a store whose history is `incarnation`, under this epoch.
     ///
@@ -62,9 +57,7 @@ impl ConnectOptions {
             "connect_timeout_ms" => self.connect_timeout = millis(name, value, 1, 3_600_000)?,
             "idle_retention_ms" => self.idle_retention = millis(name, value, 1, 100 * 365 * 24 * 3_600_000)?,
             "epoch" => {
-                self.epoch = number(name, value, 0, u64::from(u32::MAX))?
-                    .try_into()
-                    .unwrap_or(u32::MAX)
+                self.epoch = number(name, value, 0, u64::from(u32::MAX))?.try_into().unwrap_or(u32::MAX);
             }
             _ => {}
         }
@@ -111,9 +104,7 @@ impl StoreUrl {
         let mut seen = std::collections::BTreeSet::new();
         for (name, value) in url.query_pairs() {
             if !seen.insert(name.to_string()) {
-                return Err(LeaseError::InvalidConfig {
-                    reason: format!("URL parameter `{name}` is given twice"),
-                });
+                return Err(LeaseError::InvalidConfig { reason: format!("URL parameter `{name}` is given twice") });
             }
             if ConnectOptions::PARAMETERS.contains(&&*name) {
                 options.set(&name, &value)?;
@@ -121,27 +112,17 @@ impl StoreUrl {
                 rest.push((name.into_owned(), value.into_owned()));
             } else {
                 let known = ConnectOptions::PARAMETERS.iter().chain(own).copied().collect();
-                return Err(LeaseError::UnknownParameter {
-                    name: name.into_owned(),
-                    known,
-                });
+                return Err(LeaseError::UnknownParameter { name: name.into_owned(), known });
             }
         }
         url.set_query(None);
-        Ok(Self {
-            url,
-            options,
-            own: rest,
-        })
+        Ok(Self { url, options, own: rest })
     }
 
     /// The value of one of the backend's own parameters.
     #[must_use]
     pub fn own(&self, name: &str) -> Option<&str> {
-        self.own
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, value)| value.as_str())
+        self.own.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// The address for people: scheme, host, port and path, without credentials.

@@ -21,9 +21,7 @@ impl Authority {
     pub fn parse(text: impl AsRef<str>) -> Result<Self, LeaseError> {
         let text = text.as_ref();
         let fits = (1..=128).contains(&text.len())
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b':' | b'_' | b'/' | b'-'));
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b':' | b'_' | b'/' | b'-'));
         if fits {
             Ok(Self(text.into()))
         } else {
@@ -129,11 +127,7 @@ impl FencingToken {
     /// [`LeaseError::TokenRange`] when the value is zero or above [`MAX_VALUE`](Self::MAX_VALUE).
     pub fn new(authority: Authority, value: u64, grant: GrantId) -> Result<Self, LeaseError> {
         match NonZeroU64::new(value) {
-            Some(value) if value.get() <= Self::MAX_VALUE => Ok(Self {
-                authority,
-                value,
-                grant,
-            }),
+            Some(value) if value.get() <= Self::MAX_VALUE => Ok(Self { authority, value, grant }),
             _ => Err(LeaseError::TokenRange { value }),
         }
     }
@@ -208,15 +202,10 @@ impl FromStr for FencingToken {
         };
         let value: u64 = value.parse().map_err(|_| ParseTokenError)?;
         let grant = GrantId::from_hex(grant).ok_or(ParseTokenError)?;
-        let token = Authority::parse(authority)
-            .and_then(|a| Self::new(a, value, grant))
-            .map_err(|_| ParseTokenError)?;
+        let token =
+            Authority::parse(authority).and_then(|a| Self::new(a, value, grant)).map_err(|_| ParseTokenError)?;
         // One token has one text: no leading zeros, no plus sign, no capitals.
-        if token.to_string() == text {
-            Ok(token)
-        } else {
-            Err(ParseTokenError)
-        }
+        if token.to_string() == text { Ok(token) } else { Err(ParseTokenError) }
     }
 }
 
@@ -230,9 +219,7 @@ impl serde::Serialize for FencingToken {
 #[cfg(feature = "serde")]
 impl<'de> serde::Deserialize<'de> for FencingToken {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -248,11 +235,7 @@ mod tests {
     fn ordered_only_inside_one_authority() {
         assert!(token("a", 9, 1) < token("a", 10, 2), "by number, not by text");
         assert_eq!(token("a", 9, 1).partial_cmp(&token("b", 10, 2)), None);
-        assert_eq!(
-            token("a", 9, 1).partial_cmp(&token("a", 9, 2)),
-            None,
-            "equal values of different grants"
-        );
+        assert_eq!(token("a", 9, 1).partial_cmp(&token("a", 9, 2)), None, "equal values of different grants");
         assert_eq!(token("a", 9, 1).partial_cmp(&token("a", 9, 1)), Some(Ordering::Equal));
     }
 
@@ -283,9 +266,6 @@ mod tests {
         assert!(FencingToken::new(authority.clone(), 0, GrantId(1)).is_err());
         assert!(FencingToken::new(authority, FencingToken::MAX_VALUE + 1, GrantId(1)).is_err());
         assert_eq!(token("a", FencingToken::MAX_VALUE, 1).value_i64(), i64::MAX);
-        assert_eq!(
-            token("a", 7, 1).padded_value().len(),
-            FencingToken::MAX_VALUE.to_string().len()
-        );
+        assert_eq!(token("a", 7, 1).padded_value().len(), FencingToken::MAX_VALUE.to_string().len());
     }
 }

@@ -12,7 +12,7 @@ pub struct Ttl(Duration);
 
 impl Ttl {
     /// The longest TTL that any backend is asked for.
-    pub const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    pub const MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
     /// Parses a TTL.
     ///
@@ -20,16 +20,10 @@ impl Ttl {
     /// [`LeaseError::InvalidTtl`] when it is zero or longer than [`MAX`](Self::MAX). Nothing was sent.
     pub fn parse(ttl: Duration) -> Result<Self, LeaseError> {
         if ttl.is_zero() {
-            return Err(LeaseError::InvalidTtl {
-                ttl,
-                reason: "it is zero; a lease needs time to live".into(),
-            });
+            return Err(LeaseError::InvalidTtl { ttl, reason: "it is zero; a lease needs time to live".into() });
         }
         if ttl > Self::MAX {
-            return Err(LeaseError::InvalidTtl {
-                ttl,
-                reason: "it is longer than 100 years".into(),
-            });
+            return Err(LeaseError::InvalidTtl { ttl, reason: "it is longer than 100 years".into() });
         }
         Ok(Self(round_up(ttl, Duration::from_millis(1))))
     }
@@ -77,9 +71,6 @@ mod tests {
         assert!(Ttl::parse(Duration::ZERO).is_err());
         assert!(Ttl::parse(Ttl::MAX + Duration::from_nanos(1)).is_err());
         assert!(Ttl::parse(Duration::MAX).is_err());
-        assert_eq!(
-            round_up(Duration::from_millis(1_001), Duration::from_secs(1)),
-            Duration::from_secs(2)
-        );
+        assert_eq!(round_up(Duration::from_millis(1_001), Duration::from_secs(1)), Duration::from_secs(2));
     }
 }

@@ -1,7 +1,7 @@
 //! Leases in memory. Each operation is one locked step: read it as the specification.
 
 use super::MemoryStore;
-use super::store::{Inner, Record};
+use super::store::{Inner, Record, SWEEP_LEAST};
 use crate::{
     Acquisition, Attempt, Claim, Claims, CleanUp, Description, Fence, FenceError, FencedRegister, FencingToken, Held,
     Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Release, Renewal, ResourceName,
@@ -45,11 +45,7 @@ impl MemoryBackend {
         let name = attempt.resource().as_str();
         let register = match state.records.get(name) {
             Some(record) if record.owner == *attempt.owner() => {
-                return if record.is_live(now) {
-                    Ok(Ok(record.value))
-                } else {
-                    Err(over(attempt))
-                };
+                return if record.is_live(now) { Ok(Ok(record.value)) } else { Err(over(attempt)) };
             }
             Some(record) if record.is_live(now) => {
                 return Ok(Err(Held::for_another(Some(record.expires.saturating_since(now)))));
@@ -70,20 +66,30 @@ impl MemoryBackend {
             register,
         };
         state.records.insert(name.to_owned(), record);
+        if state.records.len() >= state.sweep_at {
+            sweep(&mut state, now);
+        }
         Ok(Ok(value))
     }
 }
 
 fn over(attempt: &Attempt) -> LeaseError {
-    LeaseError::AttemptOver {
-        resource: attempt.resource().clone(),
-        reason: "its grant has ended",
-    }
+    LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: "its grant has ended" }
 }
 
 /// How long the end of an attempt is remembered: as long as a request of it could still make a grant that counts.
 fn tombstone_until(now: BootInstant, ttl: Duration) -> BootInstant {
     now.saturating_add(ttl.saturating_mul(2))
+}
+
+/// Removes idle records. The counter is the whole store's, so forgetting a name forgets no value. A record that carries data stays.
+fn sweep(state: &mut Inner, now: BootInstant) -> usize {
+    let before = state.records.len();
+    state.records.retain(|_, record| record.is_live(now) || record.register.is_some());
+    state.tombstones.retain(|_, until| now < *until);
+    // The next sweep by itself comes when the store has doubled, so that each grant pays a constant share.
+    state.sweep_at = state.records.len().saturating_mul(2).max(SWEEP_LEAST);
+    before.saturating_sub(state.records.len())
 }
 
 fn loss(state: &Inner, lease: &Lease, now: BootInstant) -> Option<LossReason> {
@@ -97,16 +103,8 @@ fn loss(state: &Inner, lease: &Lease, now: BootInstant) -> Option<LossReason> {
 }
 
 fn listed(name: ResourceName, record: &Record, now: BootInstant) -> Listed {
-    Listed::new(
-        name,
-        record.holder.clone(),
-        Some(record.value),
-        record.expires.saturating_since(now),
-    )
-    .with_times(
-        Some(now.saturating_since(record.granted)),
-        Some(now.saturating_since(record.renewed)),
-    )
+    Listed::new(name, record.holder.clone(), Some(record.value), record.expires.saturating_since(now))
+        .with_times(Some(now.saturating_since(record.granted)), Some(now.saturating_since(record.renewed)))
 }
 
 #[async_trait::async_trait]
@@ -116,12 +114,7 @@ impl LeaseBackend for MemoryBackend {
     }
 
     fn claims(&self) -> Claims {
-        Claims::of(&[
-            Claim::FencingToken,
-            Claim::NativeFenceLiveOwner,
-            Claim::ListByPrefix,
-            Claim::IdleNamesForgotten,
-        ])
+        Claims::of(&[Claim::FencingToken, Claim::NativeFenceLiveOwner, Claim::ListByPrefix, Claim::IdleNamesForgotten])
     }
 
     fn limits(&self) -> Limits {
@@ -166,19 +159,15 @@ impl LeaseBackend for MemoryBackend {
         let mut state = self.store.lock();
         let now = self.now();
         if release.needs_tombstone() {
-            state
-                .tombstones
-                .insert(*lease.owner(), tombstone_until(now, lease.granted_ttl()));
+            state.tombstones.insert(*lease.owner(), tombstone_until(now, lease.granted_ttl()));
         }
-        let ended = match loss(&state, lease, now) {
-            Some(reason) => reason == LossReason::Released,
-            None => {
-                if let Some(record) = state.records.get_mut(lease.resource().as_str()) {
-                    record.released = true;
-                }
-                true
-            }
-        };
+        let loss = loss(&state, lease, now);
+        if loss.is_none()
+            && let Some(record) = state.records.get_mut(lease.resource().as_str())
+        {
+            record.released = true;
+        }
+        let ended = matches!(loss, None | Some(LossReason::Released));
         Ok(release.answered(ended))
     }
 
@@ -187,9 +176,7 @@ impl LeaseBackend for MemoryBackend {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
         let mut state = self.store.lock();
         let now = self.now();
-        state
-            .tombstones
-            .insert(*attempt.owner(), tombstone_until(now, granted_ttl));
+        state.tombstones.insert(*attempt.owner(), tombstone_until(now, granted_ttl));
         if let Some(record) = state.records.get_mut(attempt.resource().as_str())
             && record.owner == *attempt.owner()
         {
@@ -226,24 +213,12 @@ impl LeaseBackend for MemoryBackend {
             grants.push(listed(ResourceName::parse(name)?, record, now));
         }
         let more = live.next().is_some();
-        let next_after = if more {
-            grants.last().map(|grant| grant.resource.clone())
-        } else {
-            None
-        };
+        let next_after = if more { grants.last().map(|grant| grant.resource.clone()) } else { None };
         Ok(NamePage { grants, next_after })
     }
 
     async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
-        let mut state = self.store.lock();
-        let now = self.now();
-        let before = state.records.len();
-        // The counter is the whole store's, so forgetting a name forgets no value. A record that carries data stays.
-        state
-            .records
-            .retain(|_, record| record.is_live(now) || record.register.is_some());
-        state.tombstones.retain(|_, until| now < *until);
-        let removed = before.saturating_sub(state.records.len());
+        let removed = sweep(&mut self.store.lock(), self.now());
         Ok(CleanUp::removed(u64::try_from(removed).unwrap_or(u64::MAX)))
     }
 
@@ -257,9 +232,7 @@ impl FencedRegister for MemoryBackend {
     async fn write(&self, lease: &Lease, value: &str) -> Result<(), FenceError> {
         let mut state = self.store.lock();
         if loss(&state, lease, self.now()).is_some() {
-            return Err(FenceError::Refused {
-                resource: lease.resource().clone(),
-            });
+            return Err(FenceError::Refused { resource: lease.resource().clone() });
         }
         if let Some(record) = state.records.get_mut(lease.resource().as_str()) {
             record.register = Some(value.to_owned());
@@ -268,11 +241,6 @@ impl FencedRegister for MemoryBackend {
     }
 
     async fn read(&self, resource: &ResourceName) -> Result<Option<String>, LeaseError> {
-        Ok(self
-            .store
-            .lock()
-            .records
-            .get(resource.as_str())
-            .and_then(|record| record.register.clone()))
+        Ok(self.store.lock().records.get(resource.as_str()).and_then(|record| record.register.clone()))
     }
 }

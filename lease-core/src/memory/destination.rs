@@ -26,14 +26,9 @@ impl State {
     }
 
     fn admit(&mut self, resource: &ResourceName, token: &FencingToken) -> Result<(), GuardError> {
-        Refusal::judge(self.trusted.as_ref(), self.mark(resource), token).map_err(|refusal| GuardError::Refused {
-            resource: resource.clone(),
-            refusal,
-        })?;
-        self.marks.insert(
-            (resource.clone(), token.authority().clone()),
-            (token.value(), token.grant()),
-        );
+        Refusal::judge(self.trusted.as_ref(), self.mark(resource), token)
+            .map_err(|refusal| GuardError::Refused { resource: resource.clone(), refusal })?;
+        self.marks.insert((resource.clone(), token.authority().clone()), (token.value(), token.grant()));
         Ok(())
     }
 }
@@ -68,9 +63,7 @@ impl GuardedDestination for MemoryDestination {
     async fn adopt(&self, expected_old: Option<&Authority>, new: &Authority) -> Result<(), GuardError> {
         let mut state = self.lock();
         if state.trusted.as_ref() != expected_old {
-            return Err(GuardError::AdoptConflict {
-                found: state.trusted.clone(),
-            });
+            return Err(GuardError::AdoptConflict { found: state.trusted.clone() });
         }
         state.trusted = Some(new.clone());
         Ok(())

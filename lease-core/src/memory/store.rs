@@ -12,7 +12,10 @@ pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
 }
 
-#[derive(Debug, Default)]
+/// The store sweeps by itself when it has at least so many records.
+pub(super) const SWEEP_LEAST: usize = 1_024;
+
+#[derive(Debug)]
 pub(super) struct Inner {
     /// Names that are held, or were until lately.
     pub(super) records: BTreeMap<String, Record>,
@@ -20,6 +23,8 @@ pub(super) struct Inner {
     pub(super) tombstones: HashMap<OwnerToken, BootInstant>,
     /// The last fencing value of the whole store. One counter for all names, so that idle names cost nothing.
     pub(super) last_value: u64,
+    /// At how many records idle ones are swept out.
+    pub(super) sweep_at: usize,
 }
 
 /// The latest grant of a name.
@@ -55,12 +60,10 @@ impl MemoryStore {
     /// # Errors
     /// [`LeaseError::Entropy`] when the operating system gives no random numbers.
     pub fn on_clock(clock: SharedClock) -> Result<Self, LeaseError> {
+        let inner =
+            Inner { records: BTreeMap::new(), tombstones: HashMap::new(), last_value: 0, sweep_at: SWEEP_LEAST };
         let authority = Authority::of_store("memory", &GrantId::random()?.to_hex(), 0)?;
-        Ok(Self {
-            clock,
-            authority,
-            inner: Arc::default(),
-        })
+        Ok(Self { clock, authority, inner: Arc::new(Mutex::new(inner)) })
     }
 
     /// The state, locked for one atomic step. A panic in another step can't have left it half-changed: no step can panic between two writes.

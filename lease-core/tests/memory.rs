@@ -1,0 +1,170 @@
+//! The in-memory backend, on virtual time: the contract, statement by statement.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may end at the first thing that is wrong")]
+
+use lease_core::memory::{MemoryBackend, MemoryDestination, MemoryStore};
+use lease_core::{
+    Acquisition, Attempt, Authority, FenceError, FencedRegister, GuardError, GuardedDestination, Lease, LeaseBackend,
+    LeaseError, LeaseExt, LossReason, ManualClock, Refusal, Release, Renewal, ResourceName, Ttl,
+};
+use std::time::Duration;
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn store() -> (ManualClock, MemoryStore) {
+    let clock = ManualClock::new();
+    let store = MemoryStore::on_clock(clock.shared()).unwrap();
+    (clock, store)
+}
+
+fn name(text: &str) -> ResourceName {
+    ResourceName::parse(text).unwrap()
+}
+
+fn attempt(resource: &str) -> Attempt {
+    Attempt::new(name(resource), Ttl::parse(TTL).unwrap()).unwrap()
+}
+
+async fn acquire(backend: &MemoryBackend, attempt: &Attempt) -> Lease {
+    match backend.acquire(attempt).await.unwrap() {
+        Acquisition::Acquired(lease) => lease,
+        Acquisition::Held(held) => panic!("held: {held:?}"),
+    }
+}
+
+#[tokio::test]
+async fn one_holder_until_the_ttl_ends() {
+    let (clock, store) = store();
+    let (a, b) = (MemoryBackend::on(store.clone()), MemoryBackend::on(store));
+    let first = acquire(&a, &attempt("r")).await;
+    for backend in [&a, &b] {
+        let Acquisition::Held(held) = backend.acquire(&attempt("r")).await.unwrap() else { panic!("granted twice") };
+        assert_eq!(held.remaining, Some(TTL));
+    }
+    clock.advance(TTL.checked_sub(Duration::from_nanos(1)).unwrap());
+    assert!(first.is_past_deadline(), "the holder stops before the store's expiry");
+    assert!(b.try_acquire("r", TTL).await.unwrap().is_none());
+    clock.advance(Duration::from_nanos(1));
+    let second = b.try_acquire("r", TTL).await.unwrap().unwrap();
+    assert!(second.token() > first.token());
+    assert!(matches!(a.renew(&first).await.unwrap(), Renewal::Lost(LossReason::Superseded)));
+    assert_eq!(a.release(&first).await.unwrap(), Release::NotHeld);
+    assert!(matches!(b.renew(&second).await.unwrap(), Renewal::Renewed(_)));
+}
+
+#[tokio::test]
+async fn renew_extends_and_never_resurrects() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let lease = acquire(&backend, &attempt("r")).await;
+    clock.advance(TTL / 2);
+    let Renewal::Renewed(renewed) = backend.renew(&lease).await.unwrap() else { panic!("lost") };
+    assert_eq!((renewed.token(), renewed.remaining()), (lease.token(), Duration::from_millis(9_900)));
+    clock.advance(TTL);
+    assert!(matches!(backend.renew(&renewed).await.unwrap(), Renewal::Lost(LossReason::Expired)));
+    assert_eq!(backend.release(&renewed).await.unwrap(), Release::NotHeld);
+    assert!(backend.inspect(&name("r")).await.unwrap().held.is_none());
+}
+
+#[tokio::test]
+async fn an_attempt_makes_one_grant_ever() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let attempt = attempt("r");
+    let first = acquire(&backend, &attempt).await;
+    clock.advance(TTL / 2);
+    let again = acquire(&backend, &attempt).await;
+    assert_eq!((again.token(), again.deadline()), (first.token(), first.deadline()), "found, not extended");
+    clock.advance(TTL / 2);
+    assert!(matches!(backend.acquire(&attempt).await, Err(LeaseError::AttemptOver { .. })));
+
+    let attempt = self::attempt("s");
+    let lease = acquire(&backend, &attempt).await;
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::Released, "idempotent");
+    assert!(matches!(backend.acquire(&attempt).await, Err(LeaseError::AttemptOver { .. })));
+
+    let attempt = self::attempt("t");
+    let lease = acquire(&backend, &attempt).await;
+    backend.abandon(&attempt).await.unwrap();
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Released)));
+    assert!(backend.try_acquire("t", TTL).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn idle_names_go_and_tokens_grow() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let mut last = None;
+    for round in 0..3_000 {
+        let lease = backend.try_acquire(&format!("r{}", round % 1_500), TTL).await.unwrap().unwrap();
+        assert!(lease.token() > last.as_ref());
+        last = lease.token().cloned();
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+        clock.advance(Duration::from_millis(1));
+    }
+    let removed = backend.clean_up().await.unwrap().removed;
+    assert!((1..=1_024).contains(&removed), "the rest was swept on the way: {removed}");
+    assert_eq!(backend.inspect(&name("r1")).await.unwrap().last_value, None);
+}
+
+#[tokio::test]
+async fn lists_in_pages_by_prefix() {
+    let (_clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    for resource in ["a", "job/1", "job/2", "job/3", "jobs"] {
+        drop(backend.try_acquire(resource, TTL).await.unwrap().unwrap());
+    }
+    let first = backend.list("job/", None, 2).await.unwrap();
+    let names = |page: &lease_core::NamePage| page.grants.iter().map(|g| g.resource.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(&first), ["job/1", "job/2"]);
+    let second = backend.list("job/", first.next_after.as_ref(), 2).await.unwrap();
+    assert_eq!((names(&second), second.next_after), (vec!["job/3".to_owned()], None));
+}
+
+#[tokio::test]
+async fn the_native_fence_refuses_from_the_moment_the_grant_ended() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let lease = acquire(&backend, &attempt("r")).await;
+    let register: &dyn FencedRegister = &backend;
+    register.write(&lease, "1").await.unwrap();
+    clock.advance(TTL);
+    assert!(matches!(register.write(&lease, "2").await, Err(FenceError::Refused { .. })));
+    assert_eq!(register.read(&name("r")).await.unwrap().as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_wait_tries_at_least_once_and_returns_what_the_store_granted() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let lease = backend.acquire_within("r", TTL, Duration::ZERO).await.unwrap().unwrap();
+    assert!(backend.acquire_within("r", TTL, Duration::ZERO).await.unwrap().is_none());
+    let waiter = tokio::spawn({
+        let backend = backend.clone();
+        async move { backend.acquire_within("r", TTL, Duration::MAX).await }
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    clock.advance(Duration::from_secs(1));
+    assert!(waiter.await.unwrap().unwrap().unwrap().token() > lease.token());
+}
+
+#[tokio::test]
+async fn adopting_is_compare_and_set_and_marks_stay() {
+    let destination = MemoryDestination::new();
+    let (a, b) = (Authority::parse("a").unwrap(), Authority::parse("b").unwrap());
+    let token = |authority: &Authority, value| attempt("r").token(authority.clone(), value).unwrap();
+    destination.adopt(None, &a).await.unwrap();
+    destination.write(&name("r"), &token(&a, 9), "nine").await.unwrap();
+    assert!(matches!(destination.adopt(None, &b).await, Err(GuardError::AdoptConflict { found: Some(_) })));
+    destination.adopt(Some(&a), &b).await.unwrap();
+    let refused = destination.write(&name("r"), &token(&a, 10), "old").await;
+    assert!(matches!(refused, Err(GuardError::Refused { refusal: Refusal::UnknownAuthority { .. }, .. })));
+    destination.write(&name("r"), &token(&b, 1), "new").await.unwrap();
+    destination.adopt(Some(&b), &a).await.unwrap();
+    let refused = destination.write(&name("r"), &token(&a, 8), "stale").await;
+    assert!(
+        matches!(refused, Err(GuardError::Refused { refusal: Refusal::Stale { .. }, .. })),
+        "its mark is still there"
+    );
+}
