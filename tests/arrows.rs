@@ -59,12 +59,12 @@ fn floor(name: &str) -> Option<u8> {
     FLOORS.iter().find(|(n, _)| *n == name).map(|(_, floor)| *floor)
 }
 
-/// What is wrong with the arrow from `user` to `used`, if anything.
-fn fault(user: &str, used: &str) -> Option<String> {
-    match (floor(user), floor(used)) {
-        (Some(from), Some(to)) if from > to => None,
-        (Some(from), Some(to)) => Some(format!("{user} (floor {from}) uses {used} (floor {to})")),
-        _ => Some(format!("{user} or {used} has no floor yet: give it one in FLOORS")),
+/// What is wrong with the arrow between two crates, if anything.
+fn fault(from: &str, to: &str) -> Option<String> {
+    match (floor(from), floor(to)) {
+        (Some(high), Some(low)) if high > low => None,
+        (Some(high), Some(low)) => Some(format!("{from} (floor {high}) uses {to} (floor {low})")),
+        _ => Some(format!("{from} or {to} has no floor yet: give it one in FLOORS")),
     }
 }
 
@@ -75,17 +75,10 @@ fn arrows_go_one_way() {
     let faults: Vec<_> = members
         .iter()
         .flat_map(|(user, member)| member.uses.iter().filter_map(|used| fault(user, used)))
-        .chain(
-            members
-                .keys()
-                .filter_map(|name| floor(name).is_none().then(|| name.clone())),
-        )
+        .chain(members.keys().filter(|name| floor(name).is_none()).cloned())
         .collect();
     assert_eq!(faults, Vec::<String>::new());
-    assert!(
-        members["leasehold"].uses.contains(&"lease-core".to_owned()),
-        "it sees the arrows at all"
-    );
+    assert!(members["leasehold"].uses.contains(&"lease-core".to_owned()), "it sees the arrows at all");
 }
 
 #[test]
@@ -105,11 +98,7 @@ fn dependency_tables(manifest: &toml::Table) -> Vec<&toml::Table> {
     let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     std::iter::once(manifest)
-        .chain(
-            targets
-                .into_iter()
-                .flat_map(|t| t.values().filter_map(toml::Value::as_table)),
-        )
+        .chain(targets.into_iter().flat_map(|t| t.values().filter_map(toml::Value::as_table)))
         .flat_map(|table| kinds.iter().filter_map(|kind| table.get(*kind)?.as_table()))
         .collect()
 }
@@ -131,15 +120,8 @@ fn not_inherited(manifest: &toml::Table) -> Vec<String> {
 fn versions_and_lints_are_the_workspaces() {
     for (name, member) in members() {
         let manifest = read(&member.manifest);
-        assert_eq!(
-            not_inherited(&manifest),
-            Vec::<String>::new(),
-            "{name}: write `x.workspace = true`"
-        );
-        assert!(
-            manifest.get("lints").is_some_and(inherits),
-            "{name}: [lints] workspace = true"
-        );
+        assert_eq!(not_inherited(&manifest), Vec::<String>::new(), "{name}: write `x.workspace = true`");
+        assert!(manifest.get("lints").is_some_and(inherits), "{name}: [lints] workspace = true");
         for key in ["version", "edition", "rust-version", "license"] {
             let value = &manifest["package"][key];
             assert!(inherits(value), "{name}: {key}.workspace = true");
@@ -156,9 +138,7 @@ fn a_version_of_its_own_is_found() {
 
 #[test]
 fn rooms_have_the_same_file_names() {
-    const FILES: [&str; 9] = [
-        "lib", "config", "backend", "claims", "keys", "wire", "fence", "guard", "error",
-    ];
+    const FILES: [&str; 9] = ["lib", "config", "backend", "claims", "keys", "wire", "fence", "guard", "error"];
     for (name, member) in members().iter().filter(|(name, _)| floor(name) == Some(1)) {
         let src = Path::new(&member.manifest).with_file_name("src");
         for file in FILES {

@@ -1,6 +1,6 @@
 //! What a URL means, under whatever features this was built with.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use leasehold::{ErrorKind, GuardedDestination, LeaseBackend, LeaseError, LeaseExt, Registry};
 use std::sync::Arc;
@@ -12,29 +12,11 @@ const TTL: Duration = Duration::from_secs(30);
 const SCHEMES: &[(&str, &[(&str, bool)])] = &[
     ("sqlite", &[("sqlite", cfg!(feature = "sqlite"))]),
     ("redis", &[("redis", cfg!(feature = "redis"))]),
-    (
-        "rediss",
-        &[
-            ("redis", cfg!(feature = "redis")),
-            ("tls-rustls", cfg!(feature = "tls-rustls")),
-        ],
-    ),
+    ("rediss", &[("redis", cfg!(feature = "redis")), ("tls-rustls", cfg!(feature = "tls-rustls"))]),
     ("redis+fred", &[("redis-fred", cfg!(feature = "redis-fred"))]),
-    (
-        "rediss+fred",
-        &[
-            ("redis-fred", cfg!(feature = "redis-fred")),
-            ("tls-rustls", cfg!(feature = "tls-rustls")),
-        ],
-    ),
+    ("rediss+fred", &[("redis-fred", cfg!(feature = "redis-fred")), ("tls-rustls", cfg!(feature = "tls-rustls"))]),
     ("etcd", &[("etcd", cfg!(feature = "etcd"))]),
-    (
-        "etcds",
-        &[
-            ("etcd", cfg!(feature = "etcd")),
-            ("tls-rustls", cfg!(feature = "tls-rustls")),
-        ],
-    ),
+    ("etcds", &[("etcd", cfg!(feature = "etcd")), ("tls-rustls", cfg!(feature = "tls-rustls"))]),
     ("postgres", &[("postgres", cfg!(feature = "postgres"))]),
     ("postgresql", &[("postgres", cfg!(feature = "postgres"))]),
 ];
@@ -46,10 +28,7 @@ fn is_compiled_in(features: &[(&str, bool)]) -> bool {
 /// The advice of an unknown scheme, for leases and for destinations.
 async fn advices(url: &str) -> [(String, String); 2] {
     let registry = Registry::new();
-    let errors = [
-        registry.connect(url).await.unwrap_err(),
-        registry.connect_destination(url).await.unwrap_err(),
-    ];
+    let errors = [registry.connect(url).await.unwrap_err(), registry.connect_destination(url).await.unwrap_err()];
     errors.map(|error| {
         assert_eq!(error.kind(), ErrorKind::Input, "{error}");
         match error {
@@ -75,11 +54,8 @@ async fn a_compiled_out_scheme_names_the_missing_features() {
 
 #[test]
 fn the_list_of_schemes_is_what_is_compiled_in() {
-    let mut expected: Vec<_> = SCHEMES
-        .iter()
-        .filter(|(_, features)| is_compiled_in(features))
-        .map(|(name, _)| *name)
-        .collect();
+    let mut expected: Vec<_> =
+        SCHEMES.iter().filter(|(_, features)| is_compiled_in(features)).map(|(name, _)| *name).collect();
     expected.push("memory");
     expected.sort_unstable();
     let registry = Registry::new();
@@ -96,10 +72,8 @@ async fn every_compiled_in_scheme_refuses_an_unknown_parameter() {
             "memory" | "sqlite" => format!("{scheme}:nowhere?nonsense=1"),
             _ => format!("{scheme}://user:s3cret@127.0.0.1:1/db?nonsense=1"),
         };
-        for error in [
-            registry.connect(&url).await.unwrap_err(),
-            registry.connect_destination(&url).await.unwrap_err(),
-        ] {
+        for error in [registry.connect(&url).await.unwrap_err(), registry.connect_destination(&url).await.unwrap_err()]
+        {
             assert!(
                 matches!(&error, LeaseError::UnknownParameter { name, known }
                     if name == "nonsense" && known.contains(&"namespace")),
@@ -124,14 +98,7 @@ async fn an_unknown_scheme_lists_the_registered_ones() {
 
 #[tokio::test]
 async fn what_is_no_url_is_refused_and_not_repeated() {
-    for text in [
-        "",
-        "s3cret",
-        "s3cret@localhost:6379",
-        "://s3cret",
-        "1s3cret://x",
-        " redis://s3cret",
-    ] {
+    for text in ["", "s3cret", "s3cret@localhost:6379", "://s3cret", "1s3cret://x", " redis://s3cret"] {
         let error = leasehold::connect(text).await.unwrap_err();
         assert!(matches!(error, LeaseError::InvalidConfig { .. }), "{text}: {error}");
         assert!(error.to_string().contains("scheme"), "{error}");
@@ -141,20 +108,13 @@ async fn what_is_no_url_is_refused_and_not_repeated() {
 
 #[tokio::test]
 async fn schemes_are_not_case_sensitive() {
-    assert_eq!(
-        leasehold::connect("MEMORY:").await.unwrap().description().name,
-        "memory"
-    );
+    assert_eq!(leasehold::connect("MEMORY:").await.unwrap().description().name, "memory");
 }
 
 async fn excludes(one: &Arc<dyn LeaseBackend>, two: &Arc<dyn LeaseBackend>) -> bool {
     let lease = one.try_acquire("job", TTL).await.unwrap().unwrap();
     let free = two.try_acquire("job", TTL).await.unwrap();
-    assert_eq!(
-        one.release(&lease).await.unwrap(),
-        leasehold::Release::Released,
-        "for the next question"
-    );
+    assert_eq!(one.release(&lease).await.unwrap(), leasehold::Release::Released, "for the next question");
     free.is_none()
 }
 
@@ -204,11 +164,7 @@ async fn memory_urls_say_what_to_write() {
         let error = leasehold::connect_destination(url).await.unwrap_err();
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
-    assert!(
-        leasehold::connect("memory:?call_timeout_ms=5&namespace=a&epoch=0")
-            .await
-            .is_ok()
-    );
+    assert!(leasehold::connect("memory:?call_timeout_ms=5&namespace=a&epoch=0").await.is_ok());
 }
 
 fn toy(registry: &mut Registry, scheme: &str) -> Result<(), LeaseError> {
