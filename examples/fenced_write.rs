@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(1);
 /// Longer than the TTL of any backend that raises it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -3,13 +3,7 @@
 
 use crate::Registry;
 use crate::memory_url::MemoryStores;
-#[cfg(any(
-    feature = "sqlite",
-    feature = "redis",
-    feature = "redis-fred",
-    feature = "etcd",
-    feature = "postgres"
-))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "redis-fred", feature = "etcd", feature = "postgres"))]
 use crate::{GuardedDestination, LeaseBackend};
 use std::sync::Arc;
 
@@ -74,18 +68,11 @@ pub(crate) fn is_reserved(scheme: &str) -> bool {
 /// What to do about a scheme of this library that is compiled out; `None` for any other.
 pub(crate) fn missing_features(scheme: &str) -> Option<String> {
     let (_, features) = SCHEMES.iter().find(|(name, _)| *name == scheme)?;
-    let missing: Vec<_> = features
-        .iter()
-        .filter(|(_, on)| !on)
-        .map(|(feature, _)| format!("`{feature}`"))
-        .collect();
+    let missing: Vec<_> = features.iter().filter(|(_, on)| !on).map(|(feature, _)| format!("`{feature}`")).collect();
     let noun = match missing.len() {
         0 => return None,
         1 => "feature",
         _ => "features",
     };
-    Some(format!(
-        "it is compiled out; build `leasehold` with the {noun} {}",
-        missing.join(" and ")
-    ))
+    Some(format!("it is compiled out; build `leasehold` with the {noun} {}", missing.join(" and ")))
 }

@@ -23,9 +23,7 @@ struct Named {
 
 impl MemoryStores {
     pub(crate) fn named() -> Self {
-        Self {
-            named: Some(Mutex::default()),
-        }
+        Self { named: Some(Mutex::default()) }
     }
 
     pub(crate) fn unnamed() -> Self {
@@ -66,9 +64,7 @@ impl MemoryStores {
 fn parse(text: &str) -> Result<Option<Key>, LeaseError> {
     let parsed = StoreUrl::parse(text, &[])?;
     let name = parsed.url.path();
-    let is_plain = name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
+    let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
     if parsed.url.has_authority() || parsed.url.fragment().is_some() || !is_plain || name.len() > 64 {
         return Err(LeaseError::InvalidConfig {
             reason: "write `memory:`, or `memory:NAME` with a name of at most 64 characters A-Z a-z 0-9 _ - .".into(),

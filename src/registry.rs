@@ -51,10 +51,7 @@ impl Registry {
     }
 
     fn with_memory(stores: MemoryStores) -> Self {
-        let mut registry = Self {
-            backends: BTreeMap::new(),
-            destinations: BTreeMap::new(),
-        };
+        let mut registry = Self { backends: BTreeMap::new(), destinations: BTreeMap::new() };
         builtin::add_to(&mut registry, stores);
         registry
     }
@@ -166,35 +163,28 @@ impl fmt::Debug for Registry {
 /// The scheme of a URL, in lower case. What is no scheme may be a misplaced password, so it is not repeated.
 fn scheme_of(url: &str) -> Result<String, LeaseError> {
     let before_colon = url.split_once(':').map(|(scheme, _)| scheme);
-    before_colon
-        .filter(|scheme| is_scheme(scheme))
-        .map(str::to_ascii_lowercase)
-        .ok_or_else(|| LeaseError::InvalidConfig {
+    before_colon.filter(|scheme| is_scheme(scheme)).map(str::to_ascii_lowercase).ok_or_else(|| {
+        LeaseError::InvalidConfig {
             reason: "this is not a URL: it must begin with a scheme and a colon, such as `sqlite:` or `redis://`"
                 .into(),
-        })
+        }
+    })
 }
 
 /// As RFC 3986 has it: a letter, then letters, digits, `+`, `-` and `.`.
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
 }
 
 fn free_scheme(scheme: &str, is_taken: impl Fn(&str) -> bool) -> Result<String, LeaseError> {
     let refuse = |reason: String| Err(LeaseError::InvalidConfig { reason });
     if !is_scheme(scheme) {
-        return refuse(format!(
-            "`{scheme}` is not a URL scheme; give a letter, then letters, digits, + - and ."
-        ));
+        return refuse(format!("`{scheme}` is not a URL scheme; give a letter, then letters, digits, + - and ."));
     }
     let scheme = scheme.to_ascii_lowercase();
     if builtin::is_reserved(&scheme) {
-        return refuse(format!(
-            "the scheme `{scheme}` is Leasehold's own; choose another, such as `my-{scheme}`"
-        ));
+        return refuse(format!("the scheme `{scheme}` is Leasehold's own; choose another, such as `my-{scheme}`"));
     }
     if is_taken(&scheme) {
         return refuse(format!(
