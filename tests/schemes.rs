@@ -84,6 +84,21 @@ async fn every_compiled_in_scheme_refuses_an_unknown_parameter() {
     }
 }
 
+/// Port 1 of this machine refuses connections: nothing was sent, whichever client it is, and the password stays where it was.
+#[tokio::test]
+async fn an_unreachable_server_is_named_without_its_password() {
+    let registry = Registry::new();
+    for scheme in registry.schemes().filter(|scheme| !matches!(*scheme, "memory" | "sqlite")) {
+        let url = format!("{scheme}://user:s3cret@127.0.0.1:1/0");
+        for error in [registry.connect(&url).await.unwrap_err(), registry.connect_destination(&url).await.unwrap_err()]
+        {
+            assert!(matches!(error, LeaseError::Unreachable { .. }), "{scheme}: {error:?}");
+            assert!(error.to_string().contains("127.0.0.1:1"), "{scheme}: {error}");
+            assert!(!format!("{error} {error:?}").contains("s3cret"), "{scheme}: {error:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_unknown_scheme_lists_the_registered_ones() {
     for (scheme, advice) in advices("zookeeper://user:s3cret@localhost/").await {
