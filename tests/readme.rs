@@ -1,7 +1,5 @@
 //! The front page says what there is: features, schemes, parameters, files. Its code runs as doc tests, its matrix is the suite's.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use leasehold::{ConnectOptions, Registry};
 use std::path::Path;
 
