@@ -1,6 +1,6 @@
 //! Sugar over the core trait.
 
-use crate::{Acquisition, Attempt, Lease, LeaseBackend, LeaseError, ResourceName, Ttl};
+use crate::{Acquisition, Attempt, Held, Lease, LeaseBackend, LeaseError, ResourceName, Ttl};
 use std::time::Duration;
 
 /// Shorter forms of the core operations, for every backend.
@@ -25,7 +25,7 @@ pub trait LeaseExt: LeaseBackend {
     /// Tries until it gets the lease or `wait` has passed: then `None`. Tries at least once, and a grant that the store made is always
     /// returned, also at the very end of the wait.
     ///
-    /// It polls: after what remains of the present grant, but at least every 500 ms, with jitter.
+    /// It polls: when the present grant ends, and before that after 10 ms, 20 ms and so on, at least every 500 ms, with jitter.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire), at the first error.
@@ -35,7 +35,7 @@ pub trait LeaseExt: LeaseBackend {
     async fn acquire_within(&self, resource: &str, ttl: Duration, wait: Duration) -> Result<Option<Lease>, LeaseError> {
         let (resource, ttl) = (ResourceName::parse(resource)?, Ttl::parse(ttl)?);
         let clock = self.clock();
-        let end = clock.now().saturating_add(wait);
+        let (end, mut pause) = (clock.now().saturating_add(wait), Pause::default());
         loop {
             let attempt = Attempt::new(resource.clone(), ttl)?;
             let held = match acquire_or_abandon(self, &attempt).await? {
@@ -46,23 +46,38 @@ pub trait LeaseExt: LeaseBackend {
             if now >= end {
                 return Ok(None);
             }
-            let pause = held.remaining.unwrap_or(POLL_MOST).clamp(POLL_LEAST, POLL_MOST);
-            clock.sleep_until(now.saturating_add(jitter(pause)?).min(end)).await;
+            clock.sleep_until(now.saturating_add(pause.after(&held)?).min(end)).await;
         }
     }
 }
 
 impl<B: LeaseBackend + ?Sized> LeaseExt for B {}
 
+/// How long a waiter pauses between two polls: until the present grant ends, but no longer than a limit that grows
+/// while it waits, with up to an eighth more so that waiters spread.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    most: Duration,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self { most: POLL_LEAST }
+    }
+}
+
 const POLL_LEAST: Duration = Duration::from_millis(10);
 const POLL_MOST: Duration = Duration::from_millis(500);
 
-/// `pause` and up to an eighth more, so that waiters spread.
-fn jitter(pause: Duration) -> Result<Duration, LeaseError> {
-    let mut byte = [0];
-    crate::owner::fill(&mut byte)?;
-    let [byte] = byte;
-    Ok(pause.saturating_add(pause.saturating_mul(u32::from(byte)).checked_div(2_048).unwrap_or_default()))
+impl Pause {
+    pub(crate) fn after(&mut self, held: &Held) -> Result<Duration, LeaseError> {
+        let mut byte = [0];
+        crate::owner::fill(&mut byte)?;
+        let [byte] = byte;
+        let pause = held.remaining.unwrap_or(POLL_MOST).clamp(Duration::from_millis(1), self.most);
+        self.most = self.most.saturating_mul(2).min(POLL_MOST);
+        Ok(pause.saturating_add(pause.saturating_mul(u32::from(byte)).checked_div(2_048).unwrap_or_default()))
+    }
 }
 
 async fn acquire_or_abandon<B: LeaseBackend + ?Sized>(

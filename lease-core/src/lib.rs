@@ -35,11 +35,13 @@ mod destination;
 mod error;
 mod ext;
 mod fence;
+pub mod hold;
 mod lease;
 pub mod memory;
 mod name;
 mod options;
 mod owner;
+pub mod testing;
 mod token;
 mod ttl;
 

@@ -1,0 +1,71 @@
+//! What can be seen of a lease's life: `tracing` events with stable names under the target `leasehold`.
+//!
+//! The name is the field `event`; `resource` and `token` are on each one. No owner token anywhere.
+
+use super::loss::Loss;
+use super::permit::{Permit, StaleBehaviour};
+use crate::{FencingToken, Lease, LeaseError, Release, ResourceName};
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+fn text(token: Option<&FencingToken>) -> String {
+    token.map(ToString::to_string).unwrap_or_default()
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn attempt(resource: &ResourceName) {
+    debug!(target: "leasehold", event = "attempt", %resource);
+}
+
+pub(super) fn granted(lease: &Lease, waited: Duration) {
+    info!(target: "leasehold", event = "granted", resource = %lease.resource(), token = text(lease.token()),
+        ttl_ms = ms(lease.granted_ttl()), waited_ms = ms(waited));
+}
+
+pub(super) fn renewed(lease: &Lease, slack: Duration) {
+    debug!(target: "leasehold", event = "renewed", resource = %lease.resource(), token = text(lease.token()),
+        slack_ms = ms(slack));
+}
+
+pub(super) fn renewal_failed(lease: &Lease, error: &LeaseError, slack: Duration) {
+    warn!(target: "leasehold", event = "renewal_failed", resource = %lease.resource(), token = text(lease.token()),
+        %error, slack_ms = ms(slack));
+}
+
+pub(super) fn lost(loss: &Loss, lease: &Lease, held: Duration) {
+    warn!(target: "leasehold", event = "lost", resource = %loss.resource(), token = text(lease.token()),
+        reason = loss.cause().id(), held_ms = ms(held));
+}
+
+pub(super) fn permit(permit: &Permit) {
+    let token = || text(permit.token());
+    if let StaleBehaviour::Unprotected { reason } = permit.behaviour() {
+        info!(target: "leasehold", event = "permit", resource = %permit.resource, token = token(),
+            behaviour = permit.behaviour().id(), reason);
+    } else {
+        debug!(target: "leasehold", event = "permit", resource = %permit.resource, token = token(),
+            behaviour = permit.behaviour().id());
+    }
+}
+
+pub(super) fn effect(permit: &Permit, committed: bool) {
+    let name = if committed { "effect_committed" } else { "effect_refused" };
+    info!(target: "leasehold", event = name, resource = %permit.resource, token = text(permit.token()),
+        behaviour = permit.behaviour().id());
+}
+
+pub(super) fn work_started(resource: &ResourceName, token: Option<&FencingToken>) {
+    info!(target: "leasehold", event = "work_started", %resource, token = text(token));
+}
+
+pub(super) fn work_failed(resource: &ResourceName) {
+    warn!(target: "leasehold", event = "work_failed", %resource);
+}
+
+pub(super) fn released(lease: &Lease, answer: Release, held: Duration) {
+    info!(target: "leasehold", event = "released", resource = %lease.resource(), token = text(lease.token()),
+        answer = ?answer, held_ms = ms(held));
+}

@@ -1,0 +1,188 @@
+//! One held lease.
+
+use super::driver::Command;
+use super::events;
+use super::grant::{Grant, State};
+use super::keeper::Keeper;
+use super::loss::Loss;
+use super::permit::{Permit, StaleBehaviour};
+use crate::{FencingToken, HandOver, LeaseError, Release, ResourceName};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A held lease that is renewed in the background until it is released, dropped or lost.
+///
+/// # Drop
+/// Dropping it stops renewal at once and asks the keeper's task to release the lease: best effort. When no runtime is
+/// left to do that, the TTL ends the grant. Use [`release`](Self::release) to know.
+///
+/// Leaking it (`std::mem::forget`) keeps it renewed as long as the process lives; set a hold limit where that could happen.
+#[derive(Debug)]
+pub struct LeaseGuard {
+    keeper: Keeper,
+    grant: Arc<Grant>,
+    resource: ResourceName,
+    token: Option<FencingToken>,
+    /// Whether dropping it still has something to do.
+    armed: bool,
+}
+
+impl LeaseGuard {
+    pub(super) fn new(keeper: Keeper, grant: Arc<Grant>) -> Self {
+        let lease = grant.lease();
+        Self { keeper, resource: lease.resource().clone(), token: lease.token().cloned(), grant, armed: true }
+    }
+
+    /// The resource.
+    #[must_use]
+    pub fn resource(&self) -> &ResourceName {
+        &self.resource
+    }
+
+    /// The fencing token, the same for the whole grant; `None` on a backend that mints none.
+    #[must_use]
+    pub fn token(&self) -> Option<&FencingToken> {
+        self.token.as_ref()
+    }
+
+    /// Gives permission to begin protected work, whose behaviour in a stale worker is declared.
+    ///
+    /// # Errors
+    /// The loss, once the guard is lost; a process that slept past the deadline learns it here.
+    pub fn permit(&self, behaviour: StaleBehaviour) -> Result<Permit, Loss> {
+        let given_at = self.grant.touch()?;
+        let permit = Permit {
+            resource: self.resource.clone(),
+            token: self.token.clone(),
+            behaviour,
+            given_at,
+            deadline: self.grant.deadline(),
+            clock: self.grant.clock.clone(),
+        };
+        events::permit(&permit);
+        Ok(permit)
+    }
+
+    /// Checks that at least `at_least` is left before a critical step.
+    ///
+    /// # Errors
+    /// `Ok(false)` when less is left; the loss, once the guard is lost.
+    pub fn ensure(&self, at_least: Duration) -> Result<bool, Loss> {
+        let now = self.grant.touch()?;
+        Ok(self.grant.deadline().saturating_since(now) >= at_least)
+    }
+
+    /// Time left until the deadline; zero once the guard is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.grant.touch().map_or(Duration::ZERO, |now| self.grant.deadline().saturating_since(now))
+    }
+
+    /// The loss, if the guard is lost by now. Looks at the clock, not at the network.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.grant.touch().err()
+    }
+
+    /// Completes when the guard is lost, at the deadline at the latest.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect.
+    pub async fn lost(&self) -> Loss {
+        let mut state = self.grant.watch();
+        loop {
+            if let Some(loss) = self.loss() {
+                return loss;
+            }
+            // Also by itself, so that a stuck renewal task cannot hide the loss.
+            tokio::select! {
+                // The sender lives in the grant that this guard holds.
+                _ = state.changed() => {}
+                () = self.grant.clock.sleep_until(self.grant.deadline()) => {}
+            }
+        }
+    }
+
+    /// Reports progress, for guards with a progress limit.
+    pub fn progress(&self) {
+        self.grant.report_progress();
+    }
+
+    /// Runs `work` and stops polling it when the lease is lost. The guard is lent to the work, for permits; release it afterwards.
+    ///
+    /// # Errors
+    /// [`RunError::Lost`] when the lease was lost first, [`RunError::Work`] when the work itself failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work. The guard stays held.
+    pub async fn run<'a, T, E, F>(&'a self, work: impl FnOnce(&'a Self) -> F) -> Result<T, RunError<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        if let Some(loss) = self.loss() {
+            return Err(RunError::Lost(loss));
+        }
+        events::work_started(&self.resource, self.token.as_ref());
+        let work = work(self);
+        tokio::select! {
+            // The loss first: when both are ready, nobody may take the result for a good one.
+            biased;
+            loss = self.lost() => Err(RunError::Lost(loss)),
+            result = work => result.map_err(|error| {
+                events::work_failed(&self.resource);
+                RunError::Work(error)
+            }),
+        }
+    }
+
+    /// Releases the lease. Nothing is renewed any more from the moment of the call, and no loss is signalled.
+    ///
+    /// # Errors
+    /// When the store fails; an unknown outcome is bounded by the TTL.
+    ///
+    /// # Cancel safety
+    /// The release is in doubt; nothing renews the grant, so it ends with its TTL.
+    pub async fn release(mut self) -> Result<Release, LeaseError> {
+        self.armed = false;
+        let was_live = self.grant.end();
+        let lease = self.grant.lease();
+        let answer = self.keeper.backend().release(&lease).await?;
+        if was_live {
+            events::released(&lease, answer, self.grant.held_for());
+        }
+        Ok(answer)
+    }
+
+    /// Stops renewing and gives the grant's data away, for another process to go on with.
+    ///
+    /// # Errors
+    /// The loss, once the guard is lost.
+    pub fn into_hand_over(mut self) -> Result<HandOver, Loss> {
+        self.grant.touch()?;
+        self.armed = false;
+        self.grant.end();
+        Ok(self.grant.lease().into_hand_over())
+    }
+}
+
+impl Drop for LeaseGuard {
+    fn drop(&mut self) {
+        // A lost one needs no release: its grant has ended, or will with its TTL.
+        if self.armed && self.grant.end() {
+            self.keeper.send(Command::Release(self.grant.lease()));
+        }
+        debug_assert!(self.grant.state() != State::Live, "nothing renews after the guard");
+    }
+}
+
+/// Why [`LeaseGuard::run`] has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError<E> {
+    /// The lease was lost; the work was dropped.
+    #[error(transparent)]
+    Lost(Loss),
+    /// The work failed by itself.
+    #[error("the work failed: {0}")]
+    Work(E),
+}

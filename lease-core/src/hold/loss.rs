@@ -1,0 +1,90 @@
+//! Why a guard may not begin protected work any more.
+
+use crate::{BootInstant, LossReason, ResourceName};
+
+/// A guard was lost. For good: nothing revives it; acquire anew.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lease on {resource} was lost: {cause}; stop the work and acquire anew")]
+pub struct Loss {
+    pub(crate) resource: ResourceName,
+    pub(crate) cause: LossCause,
+    pub(crate) at: BootInstant,
+}
+
+impl Loss {
+    /// The resource.
+    #[must_use]
+    pub fn resource(&self) -> &ResourceName {
+        &self.resource
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn cause(&self) -> LossCause {
+        self.cause
+    }
+
+    /// When it was noticed.
+    #[must_use]
+    pub fn at(&self) -> BootInstant {
+        self.at
+    }
+}
+
+/// Why a guard was lost. Kept apart because they call for different answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The deadline passed without any renewal being under way: the process slept, or renewal could not run.
+    #[error("its deadline passed")]
+    Expired,
+    /// The deadline passed while the outcome of a renewal was unknown.
+    #[error("its deadline passed while a renewal was unresolved")]
+    Unresolved,
+    /// The store has a newer grant.
+    #[error("another grant was made")]
+    Superseded,
+    /// The grant was released by somebody else who had its data.
+    #[error("it was released elsewhere")]
+    ReleasedElsewhere,
+    /// The record is gone: deleted by hand, flushed, or revoked.
+    #[error("its record is gone from the store")]
+    Revoked,
+    /// The store said that its time ran out.
+    #[error("the store says that it expired")]
+    ExpiredAtStore,
+    /// The hold limit of this guard was reached.
+    #[error("its hold limit was reached")]
+    HoldLimit,
+    /// The work reported no progress for too long.
+    #[error("the work reported no progress")]
+    NoProgress,
+}
+
+impl LossCause {
+    /// The stable name in events and metrics.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Unresolved => "unresolved",
+            Self::Superseded => "superseded",
+            Self::ReleasedElsewhere => "released_elsewhere",
+            Self::Revoked => "revoked",
+            Self::ExpiredAtStore => "expired_at_store",
+            Self::HoldLimit => "hold_limit",
+            Self::NoProgress => "no_progress",
+        }
+    }
+}
+
+impl From<LossReason> for LossCause {
+    fn from(reason: LossReason) -> Self {
+        match reason {
+            LossReason::Expired => Self::ExpiredAtStore,
+            LossReason::Superseded => Self::Superseded,
+            LossReason::Released => Self::ReleasedElsewhere,
+            LossReason::Gone => Self::Revoked,
+        }
+    }
+}

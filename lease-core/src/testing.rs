@@ -1,0 +1,188 @@
+//! A test kit for applications: a backend whose next calls fail as scripted.
+//!
+//! Together with [`MemoryStore`](crate::memory::MemoryStore) on a [`ManualClock`](crate::ManualClock) it puts a program's own
+//! stale-worker path under test, without a server and without waiting.
+//!
+//! ```
+//! use lease_core::hold::{HoldOptions, Keeper, LossCause, StaleBehaviour};
+//! use lease_core::memory::{MemoryBackend, MemoryStore};
+//! use lease_core::testing::Scripted;
+//! use lease_core::ManualClock;
+//! use std::{sync::Arc, time::Duration};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = ManualClock::new();
+//! let backend = Arc::new(Scripted::new(Arc::new(MemoryBackend::on(MemoryStore::on_clock(clock.shared())?))));
+//! let keeper = Keeper::start(backend)?;
+//! let guard = keeper.acquire("r", Duration::from_secs(10), HoldOptions::default()).await?.expect("free");
+//! clock.advance(Duration::from_secs(60)); // the machine slept
+//! let loss = guard.permit(StaleBehaviour::Fenced).expect_err("the first touch tells");
+//! assert_eq!(loss.cause(), LossCause::Expired);
+//! # Ok(()) }
+//! ```
+
+use crate::{
+    Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, Inspection, Lease, LeaseBackend, LeaseError,
+    Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock,
+};
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What happens to a call instead of the usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The request never reaches the store; the caller cannot know that.
+    RequestLost,
+    /// The store carries it out, and the reply is lost.
+    ReplyLost,
+    /// The store refuses it, without effect.
+    Refused,
+    /// The request never reaches the store, and no answer ever comes: the caller's own limit has to end the call.
+    Silent,
+    /// The store carries it out, and no answer ever comes.
+    SilentAfter,
+}
+
+/// A backend around another one, whose next calls fail as scripted. Operations without a scripted fault go through.
+#[derive(Debug)]
+pub struct Scripted {
+    inner: Arc<dyn LeaseBackend>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: HashMap<Operation, VecDeque<Fault>>,
+    always: HashMap<Operation, Fault>,
+    calls: HashMap<Operation, u64>,
+}
+
+impl Scripted {
+    /// Wraps a backend; nothing fails yet.
+    #[must_use]
+    pub fn new(inner: Arc<dyn LeaseBackend>) -> Self {
+        Self { inner, state: Mutex::default() }
+    }
+
+    /// Lets the next call of `operation` that has no fault yet fail.
+    pub fn next(&self, operation: Operation, fault: Fault) {
+        self.state().next.entry(operation).or_default().push_back(fault);
+    }
+
+    /// Lets all further calls of `operation` fail, or with `None` go through again.
+    pub fn always(&self, operation: Operation, fault: Option<Fault>) {
+        let mut state = self.state();
+        match fault {
+            Some(fault) => state.always.insert(operation, fault),
+            None => state.always.remove(&operation),
+        };
+    }
+
+    /// How often `operation` was called.
+    #[must_use]
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.state().calls.get(&operation).copied().unwrap_or(0)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault(&self, operation: Operation) -> Option<Fault> {
+        let mut state = self.state();
+        let calls = state.calls.entry(operation).or_default();
+        *calls = calls.saturating_add(1);
+        let next = state.next.get_mut(&operation).and_then(VecDeque::pop_front);
+        next.or_else(|| state.always.get(&operation).copied())
+    }
+
+    async fn call<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, LeaseError>> + Send,
+    ) -> Result<T, LeaseError> {
+        let lost =
+            || LeaseError::Connection { operation, reason: "scripted".into(), effect: Effect::Unknown, source: None };
+        match self.fault(operation) {
+            None => call.await,
+            Some(Fault::RequestLost) => Err(lost()),
+            Some(Fault::ReplyLost) => {
+                drop(call.await);
+                Err(lost())
+            }
+            Some(Fault::Refused) => Err(LeaseError::Store {
+                operation,
+                reason: "scripted".into(),
+                effect: Effect::None,
+                advice: crate::Advice::TryAgain,
+                source: None,
+            }),
+            Some(Fault::Silent) => std::future::pending().await,
+            Some(Fault::SilentAfter) => {
+                drop(call.await);
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl LeaseBackend for Scripted {
+    fn description(&self) -> Description {
+        self.inner.description()
+    }
+
+    fn claims(&self) -> Claims {
+        self.inner.claims()
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn clock(&self) -> SharedClock {
+        self.inner.clock()
+    }
+
+    async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
+        // A lost request of this attempt may still be on its way, as with a real store.
+        let granted_ttl = self.inner.limits().granted_ttl(attempt.ttl())?;
+        let _on_its_way = attempt.begin_send(self.inner.clock().now(), granted_ttl)?;
+        self.call(Operation::Acquire, self.inner.acquire(attempt)).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
+        self.call(Operation::Renew, self.inner.renew(lease)).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
+        let answer = self.call(Operation::Release, self.inner.release(lease)).await;
+        if answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown) {
+            // The reply, or the request, was lost: what the store may have said settles nothing.
+            drop(lease.begin_release());
+        }
+        answer
+    }
+
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
+        self.call(Operation::Abandon, self.inner.abandon(attempt)).await
+    }
+
+    async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
+        self.call(Operation::Inspect, self.inner.inspect(resource)).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&ResourceName>, limit: u32) -> Result<NamePage, LeaseError> {
+        self.call(Operation::List, self.inner.list(prefix, after, limit)).await
+    }
+
+    async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
+        self.call(Operation::CleanUp, self.inner.clean_up()).await
+    }
+
+    fn fence(&self) -> Fence<'_> {
+        self.inner.fence()
+    }
+}
