@@ -1,5 +1,9 @@
 //! Holding a lease on virtual time, with scripted faults: loss is loud, on time and for good; nothing else is a loss.
-#![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    reason = "a test may end at the first thing that is wrong"
+)]
 
 use lease_core::hold::{HoldOptions, Keeper, LeaseGuard, LossCause, RunError, StaleBehaviour};
 use lease_core::memory::{MemoryBackend, MemoryStore};

@@ -66,10 +66,7 @@ pub(crate) fn find_program(program: &'static str, kind: Kind) -> Result<PathBuf,
         .into_iter()
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
-        .ok_or(ServerError::MissingBinary {
-            binary: program,
-            package: kind.package(),
-        })
+        .ok_or(ServerError::MissingBinary { binary: program, package: kind.package() })
 }
 
 fn postgres_folders() -> Vec<PathBuf> {

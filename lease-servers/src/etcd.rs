@@ -17,11 +17,7 @@ pub struct EtcdSetup {
 impl Default for EtcdSetup {
     /// Short timers, so that leases of one second are possible.
     fn default() -> Self {
-        Self {
-            heartbeat_ms: 50,
-            election_ms: 500,
-            extra_args: Vec::new(),
-        }
+        Self { heartbeat_ms: 50, election_ms: 500, extra_args: Vec::new() }
     }
 }
 
@@ -32,17 +28,9 @@ impl Default for EtcdSetup {
 pub fn etcd(setup: &EtcdSetup) -> Result<Server, ServerError> {
     let program = binaries::find(Kind::Etcd)?;
     let version = version_text(&program)?;
-    let version = version
-        .lines()
-        .next()
-        .and_then(|l| l.rsplit(' ').next())
-        .unwrap_or("unknown")
-        .to_owned();
+    let version = version.lines().next().and_then(|l| l.rsplit(' ').next()).unwrap_or("unknown").to_owned();
     let (folder, port, peer_port) = (folder(Kind::Etcd)?, free_port()?, free_port()?);
-    let (client, peer) = (
-        format!("http://127.0.0.1:{port}"),
-        format!("http://127.0.0.1:{peer_port}"),
-    );
+    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
     let mut args: Vec<String> = [
         ("name", "m1"),
         ("data-dir", &folder.path().join("data").display().to_string()),
@@ -61,19 +49,7 @@ pub fn etcd(setup: &EtcdSetup) -> Result<Server, ServerError> {
     .collect();
     args.extend(setup.extra_args.iter().cloned());
     let url = format!("etcd://127.0.0.1:{port}");
-    Server::start(
-        Kind::Etcd,
-        version,
-        folder,
-        Plan {
-            program,
-            args,
-            run_as: None,
-            port,
-            url,
-            ready,
-        },
-    )
+    Server::start(Kind::Etcd, version, folder, Plan { program, args, run_as: None, port, url, ready })
 }
 
 /// Its health check makes a linearizable read, so a good answer means that there is a leader.

@@ -16,6 +16,7 @@ mod error;
 mod etcd;
 mod postgres;
 mod process;
+mod proxy;
 mod redis;
 mod server;
 
@@ -24,5 +25,6 @@ pub use error::ServerError;
 pub use etcd::{EtcdSetup, etcd};
 pub use postgres::{PostgresSetup, postgres};
 pub use process::{process_state, resume_process, stop_process};
+pub use proxy::{Direction, Mode, Once, Proxy};
 pub use redis::{RedisSetup, redis};
 pub use server::Server;

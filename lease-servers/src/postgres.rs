@@ -35,9 +35,7 @@ pub fn postgres(setup: &PostgresSetup) -> Result<Server, ServerError> {
     };
     let password_file = folder.path().join("password");
     std::fs::write(&password_file, PASSWORD).map_err(ServerError::io("write the password file"))?;
-    own(folder.path())
-        .and_then(|()| own(&password_file))
-        .map_err(ServerError::io("give the folder to the user"))?;
+    own(folder.path()).and_then(|()| own(&password_file)).map_err(ServerError::io("give the folder to the user"))?;
     initialise(&initdb, &data, &password_file, folder.path(), run_as)?;
 
     let mut settings = vec![
@@ -47,25 +45,9 @@ pub fn postgres(setup: &PostgresSetup) -> Result<Server, ServerError> {
     ];
     settings.extend(setup.settings.iter().cloned());
     let mut args = vec!["-D".into(), data.display().to_string(), "-p".into(), port.to_string()];
-    args.extend(
-        settings
-            .into_iter()
-            .flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]),
-    );
+    args.extend(settings.into_iter().flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]));
     let url = format!("postgres://postgres:{PASSWORD}@127.0.0.1:{port}/postgres");
-    Server::start(
-        Kind::Postgres,
-        version,
-        folder,
-        Plan {
-            program,
-            args,
-            run_as,
-            port,
-            url,
-            ready,
-        },
-    )
+    Server::start(Kind::Postgres, version, folder, Plan { program, args, run_as, port, url, ready })
 }
 
 fn initialise(
@@ -76,45 +58,24 @@ fn initialise(
     run_as: Option<(u32, u32)>,
 ) -> Result<(), ServerError> {
     let mut command = Command::new(initdb);
-    command
-        .arg("-D")
-        .arg(data)
-        .arg("--pwfile")
-        .arg(password_file)
-        .current_dir(folder)
-        .stdin(Stdio::null());
-    command.args([
-        "--no-sync",
-        "--locale=C",
-        "--encoding=UTF8",
-        "--username=postgres",
-        "--auth=scram-sha-256",
-    ]);
+    command.arg("-D").arg(data).arg("--pwfile").arg(password_file).current_dir(folder).stdin(Stdio::null());
+    command.args(["--no-sync", "--locale=C", "--encoding=UTF8", "--username=postgres", "--auth=scram-sha-256"]);
     if let Some((user, group)) = run_as {
         std::os::unix::process::CommandExt::uid(&mut command, user);
         std::os::unix::process::CommandExt::gid(&mut command, group);
     }
-    let output = command
-        .output()
-        .map_err(ServerError::io(format!("run {}", initdb.display())))?;
+    let output = command.output().map_err(ServerError::io(format!("run {}", initdb.display())))?;
     if output.status.success() {
         return Ok(());
     }
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(ServerError::NotReady {
-        kind: Kind::Postgres,
-        reason: "initdb failed".into(),
-        log,
-    })
+    Err(ServerError::NotReady { kind: Kind::Postgres, reason: "initdb failed".into(), log })
 }
 
 /// User and group of `postgres`, else of `nobody`, else the usual numbers of the latter.
 fn unprivileged_user() -> (u32, u32) {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    ["postgres", "nobody"]
-        .into_iter()
-        .find_map(|name| entry(&users, name))
-        .unwrap_or((65_534, 65_534))
+    ["postgres", "nobody"].into_iter().find_map(|name| entry(&users, name)).unwrap_or((65_534, 65_534))
 }
 
 fn entry(users: &str, name: &str) -> Option<(u32, u32)> {

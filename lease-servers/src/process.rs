@@ -33,10 +33,7 @@ pub fn process_state(pid: u32) -> Option<char> {
 }
 
 pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
-    i32::try_from(pid)
-        .ok()
-        .and_then(Pid::from_raw)
-        .is_some_and(|pid| kill_process(pid, signal).is_ok())
+    i32::try_from(pid).ok().and_then(Pid::from_raw).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
 /// The process and all its descendants, parents first.

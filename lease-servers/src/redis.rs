@@ -38,11 +38,7 @@ impl Default for RedisSetup {
 pub fn redis(setup: &RedisSetup) -> Result<Server, ServerError> {
     let program = binaries::find(Kind::Redis)?;
     let version = version_text(&program)?;
-    let version = version
-        .split_whitespace()
-        .find_map(|w| w.strip_prefix("v="))
-        .unwrap_or("unknown")
-        .to_owned();
+    let version = version.split_whitespace().find_map(|w| w.strip_prefix("v=")).unwrap_or("unknown").to_owned();
     let (folder, port) = (folder(Kind::Redis)?, free_port()?);
     let mut args: Vec<String> = Vec::new();
     let mut set = |name: &str, value: &str| args.extend([format!("--{name}"), value.to_owned()]);
@@ -60,19 +56,7 @@ pub fn redis(setup: &RedisSetup) -> Result<Server, ServerError> {
     args.extend(setup.extra_args.iter().cloned());
     let credentials = setup.password.as_ref().map(|p| format!(":{p}@")).unwrap_or_default();
     let url = format!("redis://{credentials}127.0.0.1:{port}/");
-    Server::start(
-        Kind::Redis,
-        version,
-        folder,
-        Plan {
-            program,
-            args,
-            run_as: None,
-            port,
-            url,
-            ready,
-        },
-    )
+    Server::start(Kind::Redis, version, folder, Plan { program, args, run_as: None, port, url, ready })
 }
 
 /// It answers, and has loaded its data; asking for a password is an answer too.

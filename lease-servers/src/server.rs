@@ -37,13 +37,7 @@ const READY_LIMIT: Duration = Duration::from_mins(1);
 
 impl Server {
     pub(crate) fn start(kind: Kind, version: String, folder: TempDir, plan: Plan) -> Result<Self, ServerError> {
-        let mut server = Self {
-            kind,
-            plan,
-            folder,
-            version,
-            child: None,
-        };
+        let mut server = Self { kind, plan, folder, version, child: None };
         server.restart()?;
         Ok(server)
     }
@@ -122,27 +116,15 @@ impl Server {
     pub fn restart(&mut self) -> Result<(), ServerError> {
         self.kill();
         let log = self.folder.path().join("log");
-        let open = || {
-            File::options()
-                .create(true)
-                .append(true)
-                .open(&log)
-                .map_err(ServerError::io("open the log"))
-        };
+        let open = || File::options().create(true).append(true).open(&log).map_err(ServerError::io("open the log"));
         let mut command = Command::new(&self.plan.program);
-        command
-            .args(&self.plan.args)
-            .stdin(Stdio::null())
-            .stdout(open()?)
-            .stderr(open()?);
+        command.args(&self.plan.args).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
         if let Some((user, group)) = self.plan.run_as {
             std::os::unix::process::CommandExt::uid(&mut command, user);
             std::os::unix::process::CommandExt::gid(&mut command, group);
         }
         command.current_dir(self.folder.path());
-        let child = command
-            .spawn()
-            .map_err(ServerError::io(format!("start {}", self.plan.program.display())))?;
+        let child = command.spawn().map_err(ServerError::io(format!("start {}", self.plan.program.display())))?;
         let watchdog = Watchdog::over(child.id())?;
         self.child = Some((child, watchdog));
         self.wait_until_ready(&log)
@@ -156,18 +138,11 @@ impl Server {
                 Ok(false) => "it answers that it is not ready".to_owned(),
                 Err(error) => error.to_string(),
             };
-            let ended = self
-                .child
-                .as_mut()
-                .and_then(|(child, _)| child.try_wait().ok().flatten());
+            let ended = self.child.as_mut().and_then(|(child, _)| child.try_wait().ok().flatten());
             if ended.is_some() || begin.elapsed() > READY_LIMIT {
                 self.kill();
                 let reason = ended.map_or(reason, |status| format!("it ended with {status}"));
-                return Err(ServerError::NotReady {
-                    kind: self.kind,
-                    reason,
-                    log: tail(log),
-                });
+                return Err(ServerError::NotReady { kind: self.kind, reason, log: tail(log) });
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -199,10 +174,7 @@ impl Server {
 fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    lines
-        .get(lines.len().saturating_sub(12)..)
-        .unwrap_or_default()
-        .join("\n")
+    lines.get(lines.len().saturating_sub(12)..).unwrap_or_default().join("\n")
 }
 
 /// Ends the server when this process is gone without having ended it: the pipe closes then.
@@ -252,21 +224,14 @@ pub(crate) fn folder(kind: Kind) -> Result<TempDir, ServerError> {
 
 /// A port on 127.0.0.1 that is free at this moment.
 pub(crate) fn free_port() -> Result<u16, ServerError> {
-    let port = || {
-        TcpListener::bind("127.0.0.1:0")?
-            .local_addr()
-            .map(|address| address.port())
-    };
+    let port = || TcpListener::bind("127.0.0.1:0")?.local_addr().map(|address| address.port());
     port().map_err(ServerError::io("find a free port"))
 }
 
 /// What the program says to `--version`.
 pub(crate) fn version_text(program: &Path) -> Result<String, ServerError> {
     let what = format!("run {} --version", program.display());
-    let output = Command::new(program)
-        .arg("--version")
-        .output()
-        .map_err(ServerError::io(what))?;
+    let output = Command::new(program).arg("--version").output().map_err(ServerError::io(what))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -7,11 +7,7 @@ use std::net::TcpStream;
 
 fn lifecycle(mut server: Server) {
     let pid = server.pid().unwrap();
-    assert!(
-        server.version().starts_with(|c: char| c.is_ascii_digit()),
-        "{}",
-        server.version()
-    );
+    assert!(server.version().starts_with(|c: char| c.is_ascii_digit()), "{}", server.version());
     server.pause();
     assert_eq!(process_state(pid), Some('T'));
     server.resume();
@@ -29,13 +25,7 @@ fn lifecycle(mut server: Server) {
 #[test]
 fn redis() {
     lifecycle(lease_servers::redis(&RedisSetup::default()).unwrap());
-    lifecycle(
-        lease_servers::redis(&RedisSetup {
-            password: Some("x".into()),
-            ..RedisSetup::default()
-        })
-        .unwrap(),
-    );
+    lifecycle(lease_servers::redis(&RedisSetup { password: Some("x".into()), ..RedisSetup::default() }).unwrap());
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! The proxy does to real requests what it says; the server's own counter is the witness.
+#![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
+
+use lease_servers::{Direction, Mode, Once, Proxy, RedisSetup, Server};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+fn bench() -> (Server, Proxy) {
+    let server = lease_servers::redis(&RedisSetup::default()).unwrap();
+    let proxy = Proxy::to(server.port()).unwrap();
+    (server, proxy)
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    stream
+}
+
+fn read(stream: &mut TcpStream) -> Option<String> {
+    let mut answer = [0; 100];
+    match stream.read(&mut answer) {
+        Ok(length @ 1..) => Some(String::from_utf8_lossy(answer.get(..length).unwrap()).trim().to_owned()),
+        _ => None,
+    }
+}
+
+fn increment(stream: &mut TcpStream) -> Option<String> {
+    stream.write_all(b"INCR n\r\n").ok()?;
+    read(stream)
+}
+
+/// The counter, asked on a connection of its own.
+fn counter(server: &Server) -> i64 {
+    let mut stream = connect(server.port());
+    stream.write_all(b"INCRBY n 0\r\n").unwrap();
+    read(&mut stream).unwrap().trim_start_matches(':').parse().unwrap()
+}
+
+/// Waits until the server has seen so many; the loop ends, or the test's runner ends it.
+fn until(server: &Server, count: i64) {
+    while counter(server) != count {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn each_fault_does_what_it_says() {
+    let (server, proxy) = bench();
+    assert_eq!(increment(&mut connect(proxy.port())).unwrap(), ":1");
+    for (fault, executed) in
+        [(Once::CutBeforeRequest, 0), (Once::CutAfterRequest, 1), (Once::CutBeforeReply, 1), (Once::SwallowReply, 1)]
+    {
+        let before = counter(&server);
+        proxy.once(fault);
+        assert_eq!(increment(&mut connect(proxy.port())), None, "{fault:?}");
+        assert!(proxy.happened());
+        until(&server, before.checked_add(executed).unwrap());
+        assert!(increment(&mut connect(proxy.port())).is_some(), "only once");
+    }
+}
+
+#[test]
+fn a_held_request_arrives_after_its_sender_has_gone() {
+    let (server, proxy) = bench();
+    proxy.once(Once::HoldRequest);
+    let mut client = connect(proxy.port());
+    assert_eq!(increment(&mut client), None);
+    drop(client);
+    assert_eq!(counter(&server), 0);
+    assert_eq!(increment(&mut connect(proxy.port())).unwrap(), ":1", "others pass it");
+    proxy.deliver();
+    until(&server, 2);
+}
+
+#[test]
+fn modes_per_direction() {
+    let (server, proxy) = bench();
+    let mut client = connect(proxy.port());
+    proxy.set(Direction::Replies, Mode::Hold);
+    assert_eq!(increment(&mut client), None);
+    until(&server, 1);
+    proxy.set(Direction::Replies, Mode::Pass);
+    assert_eq!(read(&mut client).unwrap(), ":1");
+    proxy.set(Direction::Requests, Mode::Hole);
+    assert_eq!(increment(&mut client), None);
+    proxy.set_both(Mode::Delay(Duration::from_millis(20)));
+    assert_eq!(increment(&mut client).unwrap(), ":2");
+    proxy.refuse(true);
+    assert_eq!(increment(&mut connect(proxy.port())), None);
+    proxy.refuse(false);
+    proxy.cut();
+    assert_eq!(increment(&mut client), None);
+    assert_eq!(proxy.counts().0, 3);
+}
