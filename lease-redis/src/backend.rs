@@ -1,0 +1,386 @@
+//! Leases in Redis: each operation is one script, so one request.
+
+use crate::claims::{self, MAX_VALUE};
+use crate::config::RedisConfig;
+use crate::error::{CallError, foreign, unexpected};
+use crate::keys::Keys;
+use crate::link::{Call, Link, Reply};
+use crate::wire::{Granting, LeaseScripts, Seen};
+use lease_core::{
+    Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, GrantId,
+    Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation, Release, Renewal,
+    ResourceName, SharedClock, accept_grant,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lease backend on one Redis server. Clones share its connection.
+///
+/// Dropping the last clone closes the connection; leases that are held stay until their TTL ends.
+#[derive(Clone, Debug)]
+pub struct RedisBackend {
+    pub(crate) link: Link,
+    pub(crate) keys: Keys,
+    pub(crate) scripts: Arc<LeaseScripts>,
+    options: ConnectOptions,
+    name: &'static str,
+    address: String,
+}
+
+impl RedisBackend {
+    /// Connects to the server that `url` names, such as `redis://USER:PASSWORD@HOST:6379/0`; see the crate's documentation for the rest.
+    ///
+    /// # Errors
+    /// When the URL is wrong, the server is unreachable, refuses the login, is a replica or a cluster node, or when the account
+    /// lacks a privilege. Each error says what to do.
+    ///
+    /// # Cancel safety
+    /// Nothing is left but an unused connection, which is closed.
+    pub async fn connect(url: &str) -> Result<Self, LeaseError> {
+        Self::connect_with(RedisConfig::parse(url)?).await
+    }
+
+    /// Connects as `config` says.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(config: RedisConfig) -> Result<Self, LeaseError> {
+        Self::open(config, &[]).await
+    }
+
+    /// Like [`connect`](Self::connect), with each `(from, to)` replaced in the text of the scripts.
+    ///
+    /// # Errors
+    /// Also when a `from` occurs nowhere.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub async fn connect_edited(url: &str, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        Self::open(RedisConfig::parse(url)?, edits).await
+    }
+
+    async fn open(config: RedisConfig, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        let backend = Self {
+            link: Link::new(&config)?,
+            keys: Keys::new(config.options.namespace.clone()),
+            scripts: Arc::new(LeaseScripts::new(edits)?),
+            name: config.client.backend_name(),
+            address: config.address,
+            options: config.options,
+        };
+        backend.link.connect().await?;
+        backend.make_incarnation(&backend.link.begin(Operation::Connect)).await?;
+        Ok(backend)
+    }
+
+    /// Removes all lease records, tombstones, fenced registers and the authority of this namespace: for tests and for decommissioning. Tokens that
+    /// are minted later have a new authority. Needs the commands `SCAN` and `UNLINK`, which the least-privileged account lacks.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses; a part may be removed already.
+    ///
+    /// # Cancel safety
+    /// A part may have been removed.
+    pub async fn purge(&self) -> Result<(), LeaseError> {
+        for pattern in self.keys.lease_patterns() {
+            remove_all(&self.link, &pattern).await?;
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> BootInstant {
+        self.options.clock.now()
+    }
+
+    /// How long a record is kept after its last use, in milliseconds.
+    fn keep_ms(&self) -> String {
+        let most = lease_core::Ttl::MAX;
+        millis(self.options.idle_retention.clamp(Duration::from_millis(1), most))
+    }
+
+    /// Begins the history of this namespace, if it has none. Each try draws a new candidate, so that a history which was wiped out never comes
+    /// back under its old name.
+    async fn make_incarnation(&self, call: &Call<'_>) -> Result<(), LeaseError> {
+        let candidate = GrantId::random()?.to_hex();
+        let key = self.keys.incarnation();
+        let reply = call
+            .eval(&self.scripts.incarnation, &[&key], &[&candidate])
+            .await
+            .map_err(|e| e.into_lease(call, None))?;
+        match reply.into_texts().as_slice() {
+            [found] if GrantId::from_hex(found).is_some() => Ok(()),
+            _ => Err(bad_incarnation(&key)),
+        }
+    }
+
+    async fn ask_for_grant(
+        &self,
+        call: &Call<'_>,
+        attempt: &Attempt,
+        granted_ttl: Duration,
+    ) -> Result<Granting, LeaseError> {
+        let resource = attempt.resource();
+        let (lease, incarnation) = (self.keys.lease(resource), self.keys.incarnation());
+        let spent = self.keys.spent(resource, attempt.owner());
+        let args = [
+            &*attempt.owner().reveal(),
+            &attempt.grant().to_hex(),
+            &millis(granted_ttl),
+            &self.keep_ms(),
+            attempt.holder().as_str(),
+        ];
+        let reply = call.eval(&self.scripts.acquire, &[&lease, &incarnation, &spent], &args).await;
+        let texts = reply.map_err(|e| e.into_lease(call, Some(resource)))?.into_texts();
+        match Granting::decode(&texts).ok_or_else(|| unexpected(Operation::Acquire))? {
+            Granting::Over => Err(LeaseError::AttemptOver {
+                resource: resource.clone(),
+                reason: "its grant has ended",
+            }),
+            Granting::Foreign => Err(foreign(resource, NO_RECORD)),
+            Granting::BadIncarnation => Err(bad_incarnation(&incarnation)),
+            Granting::Exhausted => Err(LeaseError::TokenRange {
+                value: MAX_VALUE.saturating_add(1),
+            }),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Runs a script on a lease record that answers with one word.
+    async fn change(
+        &self,
+        operation: Operation,
+        resource: &ResourceName,
+        script: &crate::wire::Script,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<String, LeaseError> {
+        let call = self.link.begin(operation);
+        let reply = call.eval(script, keys, args).await;
+        let texts = reply.map_err(|e| e.into_lease(&call, Some(resource)))?.into_texts();
+        match texts.into_iter().next() {
+            Some(word) if word == "foreign" => Err(foreign(resource, NO_RECORD)),
+            Some(word) => Ok(word),
+            None => Err(unexpected(operation)),
+        }
+    }
+}
+
+const NO_RECORD: &str = "it is no lease record of this version";
+
+/// How often one acquire makes a new incarnation, should somebody keep removing it.
+const INCARNATION_TRIES: usize = 3;
+
+fn bad_incarnation(key: &str) -> LeaseError {
+    LeaseError::NotSetUp {
+        reason: format!("the key {key} does not hold an incarnation of this namespace"),
+        advice: "choose another namespace, or remove the key".into(),
+        source: None,
+    }
+}
+
+fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
+/// How long a spent attempt is remembered: as long as a request of it could still be on its way and count.
+fn tombstone_ms(granted_ttl: Duration) -> String {
+    millis(granted_ttl.saturating_mul(2).max(Duration::from_secs(10)))
+}
+
+fn loss(word: &str) -> Option<LossReason> {
+    Some(match word {
+        "gone" => LossReason::Gone,
+        "superseded" => LossReason::Superseded,
+        "released" => LossReason::Released,
+        "expired" => LossReason::Expired,
+        _ => return None,
+    })
+}
+
+/// Removes all keys that match `pattern`, some hundred at a time, each batch a call of its own.
+pub(crate) async fn remove_all(link: &Link, pattern: &str) -> Result<(), LeaseError> {
+    let mut cursor = "0".to_owned();
+    loop {
+        let call = link.begin(Operation::CleanUp);
+        let scan = ["SCAN", &cursor, "MATCH", pattern, "COUNT", "500"];
+        let reply = call.command(&scan).await.map_err(|e| e.into_lease(&call, None))?;
+        let Reply::List(parts) = reply else {
+            return Err(unexpected(Operation::CleanUp));
+        };
+        let mut parts = parts.into_iter();
+        let Some(Reply::Text(next)) = parts.next() else {
+            return Err(unexpected(Operation::CleanUp));
+        };
+        let keys: Vec<String> = parts.flat_map(Reply::into_texts).collect();
+        if !keys.is_empty() {
+            let words: Vec<&str> = std::iter::once("UNLINK").chain(keys.iter().map(String::as_str)).collect();
+            call.command(&words).await.map_err(|e| e.into_lease(&call, None))?;
+        }
+        if next == "0" {
+            return Ok(());
+        }
+        cursor = next;
+    }
+}
+
+#[async_trait::async_trait]
+impl LeaseBackend for RedisBackend {
+    fn description(&self) -> Description {
+        let version = self.link.settings().version.unwrap_or_else(|| "unknown".into());
+        Description::new(self.name, version, self.address.clone())
+    }
+
+    fn claims(&self) -> Claims {
+        self.link.settings().backend_claims()
+    }
+
+    fn limits(&self) -> Limits {
+        claims::limits(self.options.call_timeout)
+    }
+
+    fn clock(&self) -> SharedClock {
+        self.options.clock.clone()
+    }
+
+    async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
+        let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        let call = self.link.begin(Operation::Acquire);
+        for _ in 0..INCARNATION_TRIES {
+            let sent = attempt.begin_send(self.now(), granted_ttl)?;
+            let first_sent = sent.first_sent();
+            let answer = self.ask_for_grant(&call, attempt, granted_ttl).await;
+            if !matches!(&answer, Err(error) if error.effect() == Effect::Unknown) {
+                sent.answered();
+            }
+            let (value, incarnation) = match answer? {
+                Granting::Granted { value, incarnation } => (value, incarnation),
+                Granting::Held { remaining_us } => {
+                    return Ok(Acquisition::Held(Held::for_another(Some(Duration::from_micros(remaining_us)))));
+                }
+                // The store lost its data since this instance connected: a new history begins.
+                _ => {
+                    self.make_incarnation(&call).await?;
+                    continue;
+                }
+            };
+            let authority = self.options.authority("redis", &incarnation)?;
+            let token = attempt.token(authority, value)?;
+            let lease = Lease::granted(attempt, Some(token), granted_ttl, first_sent, self.clock());
+            return accept_grant(self, attempt, lease).await;
+        }
+        Err(LeaseError::Store {
+            operation: Operation::Acquire,
+            reason: "somebody removes the namespace's incarnation as fast as it is made".into(),
+            effect: Effect::None,
+            advice: Advice::TryAgain,
+            source: None,
+        })
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
+        let sent = self.now();
+        let (owner, ttl) = (lease.owner().reveal(), millis(lease.granted_ttl()));
+        let word = self
+            .change(
+                Operation::Renew,
+                lease.resource(),
+                &self.scripts.renew,
+                &[&self.keys.lease(lease.resource())],
+                &[&owner, &ttl, &self.keep_ms()],
+            )
+            .await?;
+        match (word.as_str(), loss(&word)) {
+            ("renewed", _) => Ok(Renewal::Renewed(lease.renewed(sent))),
+            (_, Some(reason)) => Ok(Renewal::Lost(reason)),
+            _ => Err(unexpected(Operation::Renew)),
+        }
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
+        let release = lease.begin_release();
+        let spent_ms = if release.needs_tombstone() {
+            tombstone_ms(lease.granted_ttl())
+        } else {
+            "0".into()
+        };
+        let resource = lease.resource();
+        let answer = self
+            .change(
+                Operation::Release,
+                resource,
+                &self.scripts.release,
+                &[&self.keys.lease(resource), &self.keys.spent(resource, lease.owner())],
+                &[&lease.owner().reveal(), &spent_ms, &self.keep_ms()],
+            )
+            .await;
+        match answer {
+            Ok(word) => match (word.as_str(), loss(&word)) {
+                ("released", _) | (_, Some(LossReason::Released)) => Ok(release.answered(true)),
+                (_, Some(_)) => Ok(release.answered(false)),
+                _ => Err(unexpected(Operation::Release)),
+            },
+            Err(error) => {
+                if error.effect() == Effect::None {
+                    release.not_sent();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
+        attempt.end();
+        let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        let resource = attempt.resource();
+        self.change(
+            Operation::Abandon,
+            resource,
+            &self.scripts.abandon,
+            &[&self.keys.lease(resource), &self.keys.spent(resource, attempt.owner())],
+            &[&attempt.owner().reveal(), &tombstone_ms(granted_ttl), &self.keep_ms()],
+        )
+        .await
+        .map(drop)
+    }
+
+    async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
+        let call = self.link.begin(Operation::Inspect);
+        let reply = call.eval(&self.scripts.inspect, &[&self.keys.lease(resource)], &[]).await;
+        let texts = reply.map_err(|e: CallError| e.into_lease(&call, Some(resource)))?.into_texts();
+        match Seen::decode(&texts).ok_or_else(|| unexpected(Operation::Inspect))? {
+            Seen::Foreign => Err(foreign(resource, NO_RECORD)),
+            Seen::Free(last_value) => Ok(Inspection::free(last_value)),
+            Seen::Held {
+                value,
+                remaining_us,
+                granted_ago_us,
+                renewed_ago_us,
+                holder,
+            } => {
+                let ago = |us| Some(Duration::from_micros(us));
+                let remaining = Duration::from_micros(remaining_us);
+                let listed = Listed::new(resource.clone(), holder, Some(value), remaining);
+                Ok(Inspection::held(listed.with_times(ago(granted_ago_us), ago(renewed_ago_us))))
+            }
+        }
+    }
+
+    async fn list(&self, _prefix: &str, _after: Option<&ResourceName>, _limit: u32) -> Result<NamePage, LeaseError> {
+        Err(LeaseError::Unsupported {
+            operation: Operation::List,
+            backend: self.name,
+            reason: "Redis would have to scan its whole key space; keep a list of your resources, and inspect each",
+        })
+    }
+
+    /// Redis removes idle records by itself, so there is nothing to do.
+    async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
+        Ok(CleanUp::removed(0))
+    }
+
+    fn fence(&self) -> Fence<'_> {
+        Fence::LiveOwner(self)
+    }
+}

@@ -1,0 +1,114 @@
+//! From what the server or the client said to [`LeaseError`], with the right effect.
+
+use crate::link::{Call, LinkError, ServerReply};
+use lease_core::{Advice, Effect, LeaseError, Operation, ResourceName};
+use std::time::Duration;
+
+/// Why a request gave no answer to use.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// The server answered with an error.
+    Server(ServerReply),
+    /// There is no answer.
+    Failed(LeaseError),
+}
+
+impl CallError {
+    /// The error for the caller. `resource` is what the call was about, if it was about one.
+    pub(crate) fn into_lease(self, call: &Call<'_>, resource: Option<&ResourceName>) -> LeaseError {
+        match self {
+            Self::Failed(error) => error,
+            Self::Server(reply) => refused(reply, call, resource),
+        }
+    }
+}
+
+/// What the least-privileged account needs; also in the crate docs, and tested.
+pub(crate) const ACL_ADVICE: &str = "as an administrator: ACL SETUSER NAME +eval +evalsha +get +mget +set +time +hget +hset +info +config|get +ping ~NAMESPACE:* \
+    (for purge also +scan +unlink)";
+
+/// The scripts read and check before their first write, and the server checks privileges, memory and role before it lets the first write
+/// pass, so an error that it answers with means that nothing was done.
+fn refused(reply: ServerReply, call: &Call<'_>, resource: Option<&ResourceName>) -> LeaseError {
+    let operation = call.operation();
+    let reason = reply.to_string();
+    if reply.says("WRONGTYPE") {
+        return match resource {
+            Some(resource) => foreign(resource, "it is of another type"),
+            None => LeaseError::NotSetUp {
+                reason,
+                advice: "a key of this namespace is used by something else; choose another namespace".into(),
+                source: Some(Box::new(reply)),
+            },
+        };
+    }
+    if reply.is_login() {
+        return crate::link::login_refused(call.address(), reason, Some(Box::new(reply)));
+    }
+    if reply.says("NOPERM") || reply.says("ACL failure") || reply.says("can't run this command") {
+        return LeaseError::MissingPrivilege {
+            operation,
+            reason,
+            advice: ACL_ADVICE.into(),
+            source: Some(Box::new(reply)),
+        };
+    }
+    let passes = ["LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "READONLY", "OOM", "MISCONF", "TRYAGAIN", "CLUSTERDOWN"];
+    LeaseError::Store {
+        operation,
+        reason,
+        effect: Effect::None,
+        advice: if passes.iter().any(|code| reply.says(code)) {
+            Advice::TryAgain
+        } else {
+            Advice::Fix
+        },
+        source: Some(Box::new(reply)),
+    }
+}
+
+/// The request left, and nothing came back.
+pub(crate) fn lost(error: LinkError, operation: Operation, limit: Duration) -> LeaseError {
+    let effect = match operation {
+        Operation::Connect | Operation::Inspect | Operation::List | Operation::Read => Effect::None,
+        _ => Effect::Unknown,
+    };
+    match error {
+        LinkError::TimedOut => LeaseError::Timeout {
+            operation,
+            limit,
+            effect,
+        },
+        LinkError::Broken { reason, source } => LeaseError::Connection {
+            operation,
+            reason,
+            effect,
+            source,
+        },
+        LinkError::Server(reply) => LeaseError::Store {
+            operation,
+            reason: reply.to_string(),
+            effect,
+            advice: Advice::Fix,
+            source: Some(Box::new(reply)),
+        },
+    }
+}
+
+pub(crate) fn foreign(resource: &ResourceName, reason: &str) -> LeaseError {
+    LeaseError::ForeignData {
+        resource: resource.clone(),
+        reason: reason.into(),
+    }
+}
+
+/// A script answered something that it never answers.
+pub(crate) fn unexpected(operation: Operation) -> LeaseError {
+    LeaseError::Store {
+        operation,
+        reason: "the script's answer cannot be read".into(),
+        effect: Effect::Unknown,
+        advice: Advice::Fix,
+        source: None,
+    }
+}

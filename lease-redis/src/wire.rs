@@ -1,0 +1,427 @@
+//! The scripts, one for each operation, and what their answers mean.
+//!
+//! A lease record is one text under one key: `L1 VALUE INCARNATION OWNER GRANT EXPIRES GRANTED RENEWED STATE HOLDER`, times in microseconds of
+//! the server's clock, state `h` (held until `EXPIRES`) or `r` (released). The grant ends by `EXPIRES`; the key itself lives longer, so
+//! that the last value and the last owner are remembered. One text means one read and one write, and a write that fails changes nothing.
+//!
+//! Lua numbers are doubles: all arithmetic here stays below 2^53, and numbers are printed with `%.0f`, since `tostring` would round.
+
+use lease_core::{Authority, LeaseError};
+
+/// Shared by the scripts on lease records.
+const RECORD: &str = r"
+local function now()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+local function text(n) return string.format('%.0f', n) end
+local function parse(raw)
+  local value, incarnation, owner, grant, expires, granted, renewed, state, holder =
+    string.match(raw, '^L1 (%d+) (%x+) (%x+) (%x+) (%d+) (%d+) (%d+) ([hr]) (.*)$')
+  return value and { value = value, incarnation = incarnation, owner = owner, grant = grant,
+    expires = expires, granted = granted, renewed = renewed, state = state, holder = holder }
+end
+local function live(r, t) return r.state == 'h' and t < tonumber(r.expires) end
+-- The key outlives its grant, and its own value should that be ahead of the clock, by what is to be kept.
+local function save(key, r, t, keep_ms)
+  local last = math.max(tonumber(r.value), t)
+  if r.state == 'h' then last = math.max(last, tonumber(r.expires)) end
+  redis.call('SET', key, table.concat({ 'L1', r.value, r.incarnation, r.owner, r.grant,
+    r.expires, r.granted, r.renewed, r.state, r.holder }, ' '),
+    'PX', text(math.ceil((last - t) / 1000) + tonumber(keep_ms)))
+end
+";
+
+/// KEYS lease, incarnation, spent. ARGV owner, grant, TTL in ms, keep in ms, holder.
+const ACQUIRE: &str = r"
+local raw = redis.call('GET', KEYS[1])
+local others = redis.call('MGET', KEYS[2], KEYS[3])
+if others[2] then return { 'over' } end
+local t = now()
+local last = 0
+if raw then
+  local r = parse(raw)
+  if not r then return { 'foreign' } end
+  if r.owner == ARGV[1] then
+    if live(r, t) then return { 'granted', r.value, r.incarnation } end
+    return { 'over' }
+  end
+  if live(r, t) then return { 'held', text(tonumber(r.expires) - t) } end
+  last = tonumber(r.value)
+end
+if not others[1] then return { 'no incarnation' } end
+if not string.match(others[1], '^%x+$') then return { 'bad incarnation' } end
+if last >= 9007199254740992 then return { 'exhausted' } end
+local at, value = text(t), text(math.max(last + 1, t))
+save(KEYS[1], { value = value, incarnation = others[1], owner = ARGV[1], grant = ARGV[2],
+  expires = text(t + ARGV[3] * 1000), granted = at, renewed = at, state = 'h', holder = ARGV[5] }, t, ARGV[4])
+return { 'granted', value, others[1] }
+";
+
+/// KEYS incarnation. ARGV candidate. The first one wins.
+const INCARNATION: &str = r"
+local have = redis.call('GET', KEYS[1])
+if have then return { have } end
+redis.call('SET', KEYS[1], ARGV[1])
+return { ARGV[1] }
+";
+
+/// The reason why the owner `ARGV[1]` does not hold the lease, before the first write.
+const LOSS: &str = r"
+local function loss(raw, r, t)
+  if not raw then return 'gone' end
+  if not r then return 'foreign' end
+  if r.owner ~= ARGV[1] then return 'superseded' end
+  if r.state == 'r' then return 'released' end
+  if t >= tonumber(r.expires) then return 'expired' end
+end
+local raw = redis.call('GET', KEYS[1])
+local r = raw and parse(raw)
+local t = now()
+local lost = loss(raw, r, t)
+";
+
+/// KEYS lease. ARGV owner, TTL in ms, keep in ms.
+const RENEW: &str = r"
+if lost then return { lost } end
+r.expires = text(math.max(tonumber(r.expires), t + ARGV[2] * 1000))
+r.renewed = text(t)
+save(KEYS[1], r, t, ARGV[3])
+return { 'renewed' }
+";
+
+/// KEYS lease, spent. ARGV owner, tombstone in ms (0 for none), keep in ms.
+const RELEASE: &str = r"
+if lost == 'foreign' then return { lost } end
+if ARGV[2] ~= '0' then redis.call('SET', KEYS[2], '1', 'PX', ARGV[2]) end
+if lost then return { lost } end
+r.state = 'r'
+save(KEYS[1], r, t, ARGV[3])
+return { 'released' }
+";
+
+/// KEYS lease. Who holds it, without the owner token.
+const INSPECT: &str = r"
+local raw = redis.call('GET', KEYS[1])
+if not raw then return { 'free' } end
+local r = parse(raw)
+if not r then return { 'foreign' } end
+local t = now()
+if not live(r, t) then return { 'free', r.value } end
+return { 'held', r.value, text(tonumber(r.expires) - t),
+  text(math.max(t - tonumber(r.granted), 0)), text(math.max(t - tonumber(r.renewed), 0)), r.holder }
+";
+
+/// What a fenced script begins with. KEYS lease, then the caller's. ARGV owner, then the caller's. It takes its own away, so that the
+/// caller's part finds its keys and arguments where it expects them.
+const FENCE: &str = r"do
+  local owner, expires, state = string.match(redis.call('GET', KEYS[1]) or '',
+    '^L1 %d+ %x+ (%x+) %x+ (%d+) %d+ %d+ ([hr]) ')
+  local t = redis.call('TIME')
+  if owner ~= ARGV[1] or state ~= 'h' or t[1] * 1000000 + t[2] >= tonumber(expires) then
+    return redis.error_reply('LEASEHOLD_FENCED this grant has ended')
+  end
+  table.remove(KEYS, 1)
+  table.remove(ARGV, 1)
+end
+";
+
+/// The caller's part that writes a register.
+const PUT: &str = r"
+redis.call('SET', KEYS[1], ARGV[1])
+return 'done'
+";
+
+/// KEYS trusted. ARGV expected (empty for none), new.
+const ADOPT: &str = r"
+local have = redis.call('GET', KEYS[1]) or ''
+if have ~= ARGV[1] then return { 'conflict', have } end
+redis.call('SET', KEYS[1], ARGV[2])
+return { 'done' }
+";
+
+/// What a guarded script begins with. KEYS trusted, marks, then the caller's. ARGV authority, value in 19 digits, grant, then the
+/// caller's. Values up to 2^63 - 1 do not fit a double, so they are compared in two parts.
+const GUARD: &str = r"do
+  local trusted = redis.call('GET', KEYS[1])
+  if trusted ~= ARGV[1] then
+    return redis.error_reply('LEASEHOLD_GUARD authority ' .. (trusted or ''))
+  end
+  local mark = redis.call('HGET', KEYS[2], ARGV[1])
+  local order = 1
+  if mark then
+    local value, grant = string.match(mark, '^(%d+) (%x+)$')
+    if not value or #value ~= 19 then return redis.error_reply('LEASEHOLD_GUARD foreign') end
+    order = string.sub(ARGV[2], 1, 10) - string.sub(value, 1, 10)
+    if order == 0 then order = string.sub(ARGV[2], 11) - string.sub(value, 11) end
+    if order < 0 then return redis.error_reply('LEASEHOLD_GUARD stale ' .. value) end
+    if order == 0 and grant ~= ARGV[3] then return redis.error_reply('LEASEHOLD_GUARD conflict') end
+  end
+  if order > 0 then redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. ARGV[3]) end
+  for _ = 1, 2 do table.remove(KEYS, 1) end
+  for _ = 1, 3 do table.remove(ARGV, 1) end
+end
+";
+
+/// The caller's part that only raises the mark.
+const SEAL: &str = r"
+return 'done'
+";
+
+/// KEYS trusted, marks, register.
+const READ: &str = r"
+local trusted = redis.call('GET', KEYS[1])
+local mark = trusted and redis.call('HGET', KEYS[2], trusted)
+local value = redis.call('GET', KEYS[3])
+if value then return { 'value', mark or '', value } end
+return { 'none', mark or '' }
+";
+
+/// A script and the hash that the server knows it by.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    text: String,
+    sha: String,
+}
+
+impl Script {
+    pub(crate) fn new(text: String) -> Self {
+        Self {
+            sha: sha1_hex(&text),
+            text,
+        }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn sha(&self) -> &str {
+        &self.sha
+    }
+}
+
+#[cfg(feature = "client-redis")]
+fn sha1_hex(text: &str) -> String {
+    redis::Script::new(text).get_hash().to_owned()
+}
+
+#[cfg(all(feature = "client-fred", not(feature = "client-redis")))]
+fn sha1_hex(text: &str) -> String {
+    fred::util::sha1_hash(text)
+}
+
+/// Without any client nothing is ever sent.
+#[cfg(not(any(feature = "client-fred", feature = "client-redis")))]
+fn sha1_hex(_text: &str) -> String {
+    String::new()
+}
+
+/// The scripts of the lease backend.
+#[derive(Debug)]
+pub(crate) struct LeaseScripts {
+    pub(crate) acquire: Script,
+    pub(crate) incarnation: Script,
+    pub(crate) renew: Script,
+    pub(crate) release: Script,
+    pub(crate) abandon: Script,
+    pub(crate) inspect: Script,
+    pub(crate) fence: String,
+    pub(crate) fenced_write: Script,
+}
+
+impl LeaseScripts {
+    pub(crate) fn new(edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        let mut edits = Edits::new(edits);
+        let mut script = |parts: &[&str]| Script::new(edits.apply(&parts.concat()));
+        let scripts = Self {
+            acquire: script(&[RECORD, ACQUIRE]),
+            incarnation: script(&[INCARNATION]),
+            renew: script(&[RECORD, LOSS, RENEW]),
+            release: script(&[RECORD, LOSS, RELEASE]),
+            abandon: script(&[RECORD, ABANDON]),
+            inspect: script(&[RECORD, INSPECT]),
+            fenced_write: script(&[FENCE, PUT]),
+            fence: edits.apply(FENCE),
+        };
+        edits.check().map(|()| scripts)
+    }
+}
+
+/// KEYS lease, spent. ARGV owner, tombstone in ms, keep in ms.
+const ABANDON: &str = r"
+local raw = redis.call('GET', KEYS[1])
+local r = raw and parse(raw)
+if raw and not r then return { 'foreign' } end
+local t = now()
+redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+if r and r.owner == ARGV[1] and r.state == 'h' then
+  r.state = 'r'
+  save(KEYS[1], r, t, ARGV[3])
+end
+return { 'abandoned' }
+";
+
+/// The scripts of the guarded destination.
+#[derive(Debug)]
+pub(crate) struct GuardScripts {
+    pub(crate) adopt: Script,
+    pub(crate) guard: String,
+    pub(crate) seal: Script,
+    pub(crate) write: Script,
+    pub(crate) read: Script,
+}
+
+impl GuardScripts {
+    pub(crate) fn new(edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        let mut edits = Edits::new(edits);
+        let mut script = |parts: &[&str]| Script::new(edits.apply(&parts.concat()));
+        let scripts = Self {
+            adopt: script(&[ADOPT]),
+            seal: script(&[GUARD, SEAL]),
+            write: script(&[GUARD, PUT]),
+            read: script(&[READ]),
+            guard: edits.apply(GUARD),
+        };
+        edits.check().map(|()| scripts)
+    }
+}
+
+/// Replacements in the text of the scripts, for tests; one that replaces nothing is stale and must not pass unseen.
+struct Edits<'a>(Vec<(&'a str, &'a str, bool)>);
+
+impl<'a> Edits<'a> {
+    fn new(edits: &[(&'a str, &'a str)]) -> Self {
+        Self(edits.iter().map(|(from, to)| (*from, *to, false)).collect())
+    }
+
+    fn apply(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (from, to, used) in &mut self.0 {
+            if text.contains(&**from) {
+                *used = true;
+                text = text.replace(&**from, to);
+            }
+        }
+        text
+    }
+
+    fn check(self) -> Result<(), LeaseError> {
+        match self.0.into_iter().find(|(_, _, used)| !used) {
+            None => Ok(()),
+            Some((from, ..)) => Err(LeaseError::InvalidConfig {
+                reason: format!("an edit's text occurs in no script: {from}"),
+            }),
+        }
+    }
+}
+
+/// The answer of the acquire script.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Granting {
+    Granted { value: u64, incarnation: String },
+    Held { remaining_us: u64 },
+    Over,
+    Foreign,
+    NoIncarnation,
+    BadIncarnation,
+    Exhausted,
+}
+
+impl Granting {
+    pub(crate) fn decode(texts: &[String]) -> Option<Self> {
+        Some(match strs(texts).as_slice() {
+            ["granted", value, incarnation] => Self::Granted {
+                value: value.parse().ok()?,
+                incarnation: (*incarnation).to_owned(),
+            },
+            ["held", remaining] => Self::Held {
+                remaining_us: remaining.parse().ok()?,
+            },
+            ["over"] => Self::Over,
+            ["foreign"] => Self::Foreign,
+            ["no incarnation"] => Self::NoIncarnation,
+            ["bad incarnation"] => Self::BadIncarnation,
+            ["exhausted"] => Self::Exhausted,
+            _ => return None,
+        })
+    }
+}
+
+/// The answer of the inspect script.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Free(Option<u64>),
+    Held {
+        value: u64,
+        remaining_us: u64,
+        granted_ago_us: u64,
+        renewed_ago_us: u64,
+        holder: String,
+    },
+    Foreign,
+}
+
+impl Seen {
+    pub(crate) fn decode(texts: &[String]) -> Option<Self> {
+        Some(match strs(texts).as_slice() {
+            ["free"] => Self::Free(None),
+            ["free", value] => Self::Free(Some(value.parse().ok()?)),
+            ["foreign"] => Self::Foreign,
+            ["held", value, remaining, granted, renewed, holder] => Self::Held {
+                value: value.parse().ok()?,
+                remaining_us: remaining.parse().ok()?,
+                granted_ago_us: granted.parse().ok()?,
+                renewed_ago_us: renewed.parse().ok()?,
+                holder: (*holder).to_owned(),
+            },
+            _ => return None,
+        })
+    }
+}
+
+fn strs(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
+/// An authority that a destination keeps; empty for none.
+pub(crate) fn authority(text: &str) -> Result<Option<Authority>, LeaseError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Authority::parse(text).map(Some).map_err(|_| LeaseError::NotSetUp {
+        reason: "the key of the trusted authority holds something else".into(),
+        advice: "choose another namespace, or remove the key".into(),
+        source: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_edit_is_an_error() {
+        assert!(LeaseScripts::new(&[("no such text", "")]).is_err());
+        assert!(GuardScripts::new(&[("order < 0", "false")]).is_ok());
+        let edited = LeaseScripts::new(&[("math.max(last + 1, t)", "1")]).unwrap();
+        assert!(!edited.acquire.text().contains("last + 1"));
+        assert_ne!(edited.acquire.sha(), LeaseScripts::new(&[]).unwrap().acquire.sha());
+    }
+
+    #[cfg(all(feature = "client-redis", feature = "client-fred"))]
+    #[test]
+    fn both_clients_know_a_script_by_the_same_hash() {
+        assert_eq!(fred::util::sha1_hash("return 1"), sha1_hex("return 1"));
+        assert_eq!(sha1_hex("return 1"), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_nothing() {
+        let texts = |parts: &[&str]| parts.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>();
+        assert_eq!(Granting::decode(&texts(&["granted", "x", "aa"])), None);
+        assert_eq!(Granting::decode(&[]), None);
+        assert_eq!(Seen::decode(&texts(&["held", "1"])), None);
+        assert_eq!(Seen::decode(&texts(&["free", "7"])), Some(Seen::Free(Some(7))));
+    }
+}
