@@ -1,0 +1,206 @@
+//! What the client's errors mean, and whether the request may have run.
+
+use etcd_client::Error;
+use lease_core::{Advice, Effect, LeaseError, Operation, Source};
+
+/// What messages say of the store: never a credential.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) address: String,
+    /// The prefix that the account has to be able to read and write.
+    pub(crate) prefix: String,
+}
+
+/// Whether the request was certainly never sent: no connection could be made.
+pub(crate) fn never_sent(error: &Error) -> bool {
+    match error {
+        Error::GRpcStatus(status) if i32::from(status.code()) == UNAVAILABLE => {
+            let text = text(error);
+            text.contains("tcp connect error") || text.contains("dns error")
+        }
+        _ => false,
+    }
+}
+
+/// Whether the server says that there is no such etcd lease: definite.
+pub(crate) fn no_such_lease(error: &Error) -> bool {
+    match error {
+        Error::GRpcStatus(status) => status.message() == "etcdserver: requested lease not found",
+        // From `keep_alive`, whose first reply had no positive TTL.
+        Error::LeaseKeepAliveError(text) => text == "lease not found",
+        _ => false,
+    }
+}
+
+/// Whether the server says that the etcd lease is there already: definite.
+pub(crate) fn lease_exists(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status) if status.message() == "etcdserver: lease already exists")
+}
+
+/// Turns a client's error into ours. In doubt the effect is unknown, but for operations that only read.
+pub(crate) fn of_call(operation: Operation, place: &Place, error: Error) -> LeaseError {
+    if never_sent(&error) {
+        return LeaseError::Unreachable {
+            store: place.address.clone(),
+            reason: text(&error),
+            source: Some(boxed(error)),
+        };
+    }
+    match &error {
+        Error::GRpcStatus(status) => match answer(i32::from(status.code()), status.message()) {
+            Answer::Login(advice) => LeaseError::LoginRefused {
+                store: place.address.clone(),
+                reason: format!("{}{advice}", status.message()),
+                source: Some(boxed(error)),
+            },
+            Answer::Permission => LeaseError::MissingPrivilege {
+                operation,
+                reason: status.message().to_owned(),
+                advice: format!(
+                    "grant the account's role this prefix: etcdctl role grant-permission ROLE --prefix=true readwrite {}",
+                    place.prefix
+                ),
+                source: Some(boxed(error)),
+            },
+            Answer::Refused(advice) => LeaseError::Store {
+                operation,
+                reason: status.message().to_owned(),
+                effect: Effect::None,
+                advice,
+                source: Some(boxed(error)),
+            },
+            Answer::Doubtful => LeaseError::Store {
+                operation,
+                reason: status.message().to_owned(),
+                effect: in_doubt(operation),
+                advice: Advice::TryAgain,
+                source: Some(boxed(error)),
+            },
+            Answer::Broken => broken(operation, error),
+        },
+        Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
+            LeaseError::InvalidConfig { reason: text(&error) }
+        }
+        _ => broken(operation, error),
+    }
+}
+
+/// The effect of an operation that had no definite answer.
+pub(crate) fn in_doubt(operation: Operation) -> Effect {
+    match operation {
+        Operation::Connect | Operation::Inspect | Operation::List | Operation::Read => Effect::None,
+        _ => Effect::Unknown,
+    }
+}
+
+/// The error for a reply stream that ended without a reply.
+pub(crate) fn no_reply(operation: Operation) -> LeaseError {
+    LeaseError::Connection {
+        operation,
+        reason: "the stream ended without a reply".into(),
+        effect: in_doubt(operation),
+        source: None,
+    }
+}
+
+/// What kind of answer a status is.
+enum Answer {
+    Login(&'static str),
+    Permission,
+    /// Definite: nothing was done.
+    Refused(Advice),
+    /// The server answered, but cannot know whether the request will still be done.
+    Doubtful,
+    /// No answer of etcd's: the way to it broke.
+    Broken,
+}
+
+/// gRPC's codes by number, since the client does not make their names public.
+const INVALID_ARGUMENT: i32 = 3;
+const NOT_FOUND: i32 = 5;
+const ALREADY_EXISTS: i32 = 6;
+const PERMISSION_DENIED: i32 = 7;
+const RESOURCE_EXHAUSTED: i32 = 8;
+const FAILED_PRECONDITION: i32 = 9;
+const OUT_OF_RANGE: i32 = 11;
+const UNIMPLEMENTED: i32 = 12;
+const UNAVAILABLE: i32 = 14;
+const UNAUTHENTICATED: i32 = 16;
+
+/// With these codes etcd says that it did nothing.
+const DEFINITE: &[i32] = &[
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    ALREADY_EXISTS,
+    RESOURCE_EXHAUSTED,
+    FAILED_PRECONDITION,
+    OUT_OF_RANGE,
+    UNIMPLEMENTED,
+];
+
+fn answer(code: i32, message: &str) -> Answer {
+    match message {
+        "etcdserver: authentication failed, invalid user ID or password" => Answer::Login(""),
+        "etcdserver: user name is empty" => Answer::Login(" (the server demands a login)"),
+        "etcdserver: authentication is not enabled" => Answer::Login(" on the server, so leave them out of it"),
+        "etcdserver: too many requests" | "etcdserver: no leader" => Answer::Refused(Advice::TryAgain),
+        _ if !message.starts_with("etcdserver: ") => Answer::Broken,
+        _ if code == UNAUTHENTICATED => Answer::Login(""),
+        _ if code == PERMISSION_DENIED => Answer::Permission,
+        _ if DEFINITE.contains(&code) => Answer::Refused(Advice::Fix),
+        _ => Answer::Doubtful,
+    }
+}
+
+fn broken(operation: Operation, error: Error) -> LeaseError {
+    LeaseError::Connection { operation, reason: text(&error), effect: in_doubt(operation), source: Some(boxed(error)) }
+}
+
+fn boxed(error: Error) -> Source {
+    Box::new(error)
+}
+
+/// The innermost reasons, which the client's own text leaves out.
+fn text(error: &Error) -> String {
+    match error {
+        Error::GRpcStatus(status) => chain(status.message(), std::error::Error::source(status)),
+        other => other.to_string(),
+    }
+}
+
+fn chain(first: &str, mut next: Option<&(dyn std::error::Error + 'static)>) -> String {
+    let mut text = first.to_owned();
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_definite_answers_have_no_effect() {
+        let refused = |code, message| matches!(answer(code, message), Answer::Refused(_));
+        assert!(refused(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"));
+        assert!(refused(UNAVAILABLE, "etcdserver: no leader"));
+        for message in [
+            "etcdserver: request timed out",
+            "etcdserver: request timed out, possibly due to previous leader failure",
+            "etcdserver: leader changed",
+            "etcdserver: server stopped",
+        ] {
+            assert!(matches!(answer(UNAVAILABLE, message), Answer::Doubtful), "{message}");
+        }
+        for code in [UNAVAILABLE, UNIMPLEMENTED, 1, 2, 4, 13] {
+            assert!(matches!(answer(code, "transport error"), Answer::Broken));
+        }
+        assert!(matches!(in_doubt(Operation::Acquire), Effect::Unknown));
+    }
+}
