@@ -18,6 +18,18 @@
 //! # Ok(()) }
 //! ```
 
+//!
+//! # What can be seen
+//!
+//! `tracing` events under the target `leasehold`, named by their field `event`: `attempt`, `granted`, `renewed`,
+//! `renewal_failed`, `lost`, `permit`, `work_started`, `work_failed`, `effect_committed`, `effect_refused`, `released`.
+//!
+//! With the feature `metrics`, counters `leasehold_attempts_total`, `leasehold_grants_total`, `leasehold_releases_total`,
+//! `leasehold_renewals_total{outcome}`, `leasehold_losses_total{reason}`, `leasehold_work_failures_total`,
+//! `leasehold_permits_total{behaviour}`, `leasehold_effects_committed_total{behaviour}`,
+//! `leasehold_stale_writes_refused_total{behaviour}`; histograms `leasehold_wait_seconds`, `leasehold_hold_seconds`,
+//! `leasehold_renewal_slack_seconds` (what was left of the deadline when a renewal was answered).
+
 mod driver;
 mod events;
 mod grant;

@@ -1,0 +1,131 @@
+//! The documented names of events and series, as others see them.
+#![cfg(feature = "metrics")]
+#![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
+
+use lease_core::hold::{HoldOptions, Keeper, StaleBehaviour};
+use lease_core::memory::{MemoryBackend, MemoryStore};
+use lease_core::testing::{Fault, Scripted};
+use lease_core::{ManualClock, Operation};
+use metrics_util::debugging::DebuggingRecorder;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tracing::field::{Field, Visit};
+
+const TTL: Duration = Duration::from_secs(9);
+
+/// Keeps every event's fields as text.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+    }
+}
+
+impl tracing::Subscriber for Events {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "leasehold"
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// One life of everything: granted, renewed, failed to renew, worked, refused, released, lost.
+async fn life() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::on_clock(clock.shared()).unwrap();
+    let backend = Arc::new(Scripted::new(Arc::new(MemoryBackend::on(store))));
+    let keeper = Keeper::start(backend.clone()).unwrap();
+    let pass = async |time: Duration| {
+        clock.advance(time);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let guard = keeper.acquire("r", TTL, HoldOptions::default()).await.unwrap().unwrap();
+    pass(Duration::ZERO).await;
+    pass(Duration::from_secs(3)).await;
+    backend.next(Operation::Renew, Fault::Refused);
+    pass(Duration::from_secs(3)).await;
+    guard.permit(StaleBehaviour::Fenced).unwrap().committed();
+    guard.permit(StaleBehaviour::Unprotected { reason: "only a test" }).unwrap().refused();
+    guard.run(async |_| Err::<(), _>("broke")).await.unwrap_err();
+    assert_eq!(guard.release().await.unwrap(), lease_core::Release::Released);
+    let lost = keeper.acquire("r", TTL, HoldOptions::default()).await.unwrap().unwrap();
+    clock.advance(TTL);
+    assert!(lost.loss().is_some());
+}
+
+fn observe() -> (Vec<String>, BTreeSet<String>) {
+    let events = Events::default();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    tracing::subscriber::with_default(events.clone(), || {
+        metrics::with_local_recorder(&recorder, || runtime.block_on(life()));
+    });
+    let series = snapshotter.snapshot().into_vec().into_iter().map(|(key, ..)| {
+        let labels: Vec<String> = key.key().labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+        format!("{} {}", key.key().name(), labels.join(",")).trim().to_owned()
+    });
+    let series = series.collect();
+    let events = events.0.lock().unwrap().clone();
+    (events, series)
+}
+
+#[test]
+fn every_documented_name_is_seen_and_no_secret() {
+    let (events, series) = observe();
+    for name in [
+        "attempt",
+        "granted",
+        "renewed",
+        "renewal_failed",
+        "lost",
+        "permit",
+        "work_started",
+        "work_failed",
+        "effect_committed",
+        "effect_refused",
+        "released",
+    ] {
+        let event = events.iter().find(|event| event.contains(&format!("event=\"{name}\"")));
+        let event = event.unwrap_or_else(|| panic!("{name} is missing in {events:#?}"));
+        assert!(event.contains("resource=r "), "{event}");
+    }
+    assert!(events.iter().any(|e| e.contains("reason=\"only a test\"")), "an unprotected effect gives its reason");
+    assert!(events.iter().all(|e| !e.contains("owner")));
+    for expected in [
+        "leasehold_attempts_total",
+        "leasehold_grants_total",
+        "leasehold_releases_total",
+        "leasehold_renewals_total outcome=renewed",
+        "leasehold_renewals_total outcome=failed",
+        "leasehold_losses_total reason=expired",
+        "leasehold_work_failures_total",
+        "leasehold_permits_total behaviour=fenced",
+        "leasehold_permits_total behaviour=unprotected",
+        "leasehold_effects_committed_total behaviour=fenced",
+        "leasehold_stale_writes_refused_total behaviour=unprotected",
+        "leasehold_wait_seconds",
+        "leasehold_hold_seconds",
+        "leasehold_renewal_slack_seconds",
+    ] {
+        assert!(series.contains(expected), "{expected} is missing in {series:#?}");
+    }
+}
