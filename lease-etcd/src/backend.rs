@@ -77,26 +77,23 @@ impl EtcdBackend {
 
     async fn connect_sabotaged(config: EtcdConfig, sabotage: Sabotage) -> Result<Self, LeaseError> {
         let keys = Keys::of(&config.options);
-        let limit = config.options.connect_timeout;
         let connecting = async {
             let store = Store::connect(&config, keys.leases()).await?;
-            let facts = Facts::read(&store).await?;
-            Ok((store, facts))
+            let backend = Self {
+                facts: Facts::read(&store).await?,
+                store,
+                wire: Arc::new(Wire { keys, sabotage }),
+                address: config.address(),
+                options: config.options.clone(),
+                busy: Arc::default(),
+                incarnation: Arc::default(),
+            };
+            // Shows at once whether the account may write here.
+            backend.incarnate(Operation::Connect).await?;
+            Ok(backend)
         };
-        let doubt = error::in_doubt(Operation::Connect);
-        let (store, facts) = bounded(limit, Operation::Connect, doubt, connecting).await?;
-        let backend = Self {
-            store,
-            wire: Arc::new(Wire { keys, sabotage }),
-            address: config.address(),
-            options: config.options,
-            busy: Arc::default(),
-            incarnation: Arc::default(),
-            facts,
-        };
-        // Shows at once whether the account may write here.
-        bounded(limit, Operation::Connect, doubt, backend.incarnate(Operation::Connect)).await?;
-        Ok(backend)
+        let operation = Operation::Connect;
+        bounded(config.options.connect_timeout, operation, error::in_doubt(operation), connecting).await
     }
 
     /// Removes everything that lease backends have in this namespace: for tests and decommissioning. Live grants end, and the next
@@ -139,7 +136,7 @@ impl EtcdBackend {
         operation: Operation,
         call: impl Future<Output = Result<T, LeaseError>>,
     ) -> Result<T, LeaseError> {
-        bounded(self.options.call_timeout, operation, error::in_doubt(operation), call).await
+        self.store.within(self.options.call_timeout, operation, call).await
     }
 
     pub(crate) async fn look(&self, operation: Operation, subject: Subject<'_>) -> Result<Look, LeaseError> {
@@ -381,7 +378,7 @@ pub(crate) async fn purge(
         let txn = etcd_client::Txn::new().and_then([etcd_client::TxnOp::delete(prefix, Some(delete))]);
         store.plain_txn(operation, txn).await.map(|_| true)
     };
-    while bounded(limit, operation, Effect::Unknown, page()).await? {}
+    while store.within(limit, operation, page()).await? {}
     Ok(())
 }
 

@@ -2,21 +2,31 @@
 
 use crate::EtcdConfig;
 use crate::error::{self, Place};
-use etcd_client::{Client, Error, GetOptions, GetResponse, LeaseGrantOptions, Txn, TxnResponse};
-use lease_core::{BootInstant, LeaseError, Operation, SharedClock, bounded};
+use etcd_client::{Client, ConnectOptions, Error, GetOptions, GetResponse, LeaseGrantOptions, Txn, TxnResponse};
+use lease_core::{BootInstant, LeaseError, Operation, bounded};
 use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often a request that was certainly never sent is tried on another member.
 const TRIES: u32 = 12;
 
-/// A connection to a cluster.
+/// A connection to a cluster. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Store {
-    client: Client,
+pub(crate) struct Store(Arc<Shared>);
+
+struct Shared {
+    config: EtcdConfig,
     place: Place,
-    clock: SharedClock,
-    members: usize,
+    current: Mutex<Current>,
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// The client in use, and how often one was given up.
+#[derive(Default)]
+struct Current {
+    generation: u64,
+    client: Option<Arc<Client>>,
 }
 
 /// A keep-alive that etcd answered with success.
@@ -29,23 +39,67 @@ pub(crate) struct KeptAlive {
 }
 
 impl Store {
-    /// Connects, and logs in where the URL has a user.
+    /// Connects, and logs in where the URL has a user. Without a user the client connects with its first request.
     pub(crate) async fn connect(config: &EtcdConfig, prefix: String) -> Result<Self, LeaseError> {
-        let options = &config.options;
         let place = Place { address: config.address(), prefix };
-        let client = bounded(options.connect_timeout, Operation::Connect, error::in_doubt(Operation::Connect), async {
-            // Boxed, since it is large and every caller's future would carry it.
-            let connecting = Box::pin(Client::connect(config.urls(), Some(client_options(config))));
-            connecting.await.map_err(|e| error::of_call(Operation::Connect, &place, e))
-        })
-        .await?;
-        Ok(Self { client, place, clock: options.clock.clone(), members: config.endpoints().len() })
+        let store = Self(Arc::new(Shared {
+            config: config.clone(),
+            place,
+            current: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }));
+        store.client().await?;
+        Ok(store)
+    }
+
+    /// Runs a call within `limit`. After a time-out the next call gets a new connection: nothing says that the old one still works,
+    /// and the client would notice only much later.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: Operation,
+        call: impl Future<Output = Result<T, LeaseError>>,
+    ) -> Result<T, LeaseError> {
+        let before = self.current().generation;
+        let answer = bounded(limit, operation, error::in_doubt(operation), call).await;
+        if matches!(answer, Err(LeaseError::Timeout { .. })) {
+            let mut current = self.current();
+            // Calls that time out together give up one connection, not each other's new ones.
+            if current.generation == before {
+                current.generation = before.wrapping_add(1);
+                current.client = None;
+            }
+        }
+        answer
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn client(&self) -> Result<Arc<Client>, LeaseError> {
+        let present = self.current().client.clone();
+        if let Some(client) = present {
+            return Ok(client);
+        }
+        let _one_at_a_time = self.0.connecting.lock().await;
+        let present = self.current().client.clone();
+        if let Some(client) = present {
+            return Ok(client);
+        }
+        // Boxed, since it is large and every caller's future would carry it.
+        let config = &self.0.config;
+        let connecting = Box::pin(Client::connect(config.urls(), Some(client_options(config))));
+        let client =
+            connecting.await.map(Arc::new).map_err(|e| error::of_call(Operation::Connect, &self.0.place, e))?;
+        self.current().client = Some(Arc::clone(&client));
+        Ok(client)
     }
 
     /// The server's version.
     pub(crate) async fn version(&self, operation: Operation) -> Result<String, LeaseError> {
-        let status = self.call(operation, || {
-            let mut maintenance = self.client.maintenance_client();
+        let status = self.call(operation, |client| {
+            let mut maintenance = client.maintenance_client();
             async move { maintenance.status().await }
         });
         Ok(status.await?.version().to_owned())
@@ -53,21 +107,21 @@ impl Store {
 
     /// Runs a transaction; `None` when it wanted to attach a key to an etcd lease that is gone: then it did nothing.
     pub(crate) async fn txn(&self, operation: Operation, txn: Txn) -> Result<Option<TxnResponse>, LeaseError> {
-        let reply = self.send(|| {
-            let (mut kv, txn) = (self.client.kv_client(), txn.clone());
+        let reply = self.send(|client| {
+            let (mut kv, txn) = (client.kv_client(), txn.clone());
             async move { kv.txn(txn).await }
         });
-        match reply.await {
+        match reply.await? {
             Ok(reply) => Ok(Some(reply)),
             Err(e) if error::no_such_lease(&e) => Ok(None),
-            Err(e) => Err(error::of_call(operation, &self.place, e)),
+            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
         }
     }
 
     /// Runs a transaction that attaches nothing to an etcd lease that could be gone.
     pub(crate) async fn plain_txn(&self, operation: Operation, txn: Txn) -> Result<TxnResponse, LeaseError> {
-        self.call(operation, || {
-            let (mut kv, txn) = (self.client.kv_client(), txn.clone());
+        self.call(operation, |client| {
+            let (mut kv, txn) = (client.kv_client(), txn.clone());
             async move { kv.txn(txn).await }
         })
         .await
@@ -80,8 +134,8 @@ impl Store {
         key: Vec<u8>,
         options: GetOptions,
     ) -> Result<GetResponse, LeaseError> {
-        self.call(operation, || {
-            let (mut kv, key, options) = (self.client.kv_client(), key.clone(), options.clone());
+        self.call(operation, |client| {
+            let (mut kv, key, options) = (client.kv_client(), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }
         })
         .await
@@ -89,44 +143,44 @@ impl Store {
 
     /// Makes an etcd lease with this id; `None` when there is one already. Answers the TTL that the server chose.
     pub(crate) async fn grant(&self, operation: Operation, id: i64, ttl: i64) -> Result<Option<Duration>, LeaseError> {
-        let reply = self.send(|| {
-            let mut leases = self.client.lease_client();
+        let reply = self.send(|client| {
+            let mut leases = client.lease_client();
             async move { leases.grant(ttl, Some(LeaseGrantOptions::new().with_id(id))).await }
         });
-        match reply.await {
+        match reply.await? {
             Ok(granted) => Ok(Some(seconds(granted.ttl()))),
             Err(e) if error::lease_exists(&e) => Ok(None),
-            Err(e) => Err(error::of_call(operation, &self.place, e)),
+            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
         }
     }
 
     /// Ends an etcd lease with all that is attached to it; one that is gone is fine.
     pub(crate) async fn revoke(&self, operation: Operation, id: i64) -> Result<(), LeaseError> {
-        let reply = self.send(|| {
-            let mut leases = self.client.lease_client();
+        let reply = self.send(|client| {
+            let mut leases = client.lease_client();
             async move { leases.revoke(id).await }
         });
-        match reply.await {
+        match reply.await? {
             Ok(_) => Ok(()),
             Err(e) if error::no_such_lease(&e) => Ok(()),
-            Err(e) => Err(error::of_call(operation, &self.place, e)),
+            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
         }
     }
 
     /// What is left of an etcd lease, in whole seconds rounded up, and never more than it was granted; `None` when it is gone.
     pub(crate) async fn remaining(&self, operation: Operation, id: i64) -> Result<Option<Duration>, LeaseError> {
-        let reply = self.send(|| {
-            let mut leases = self.client.lease_client();
+        let reply = self.send(|client| {
+            let mut leases = client.lease_client();
             async move { leases.time_to_live(id, None).await }
         });
-        match reply.await {
+        match reply.await? {
             // During a change of leader the answer can be absurd, so the granted TTL bounds it.
             Ok(left) if left.ttl() >= 0 => {
                 Ok(Some(seconds(left.ttl().saturating_add(1)).min(seconds(left.granted_ttl()))))
             }
             Ok(_) => Ok(None),
             Err(e) if error::no_such_lease(&e) => Ok(None),
-            Err(e) => Err(error::of_call(operation, &self.place, e)),
+            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
         }
     }
 
@@ -136,17 +190,17 @@ impl Store {
     /// The client keeps the first reply on a stream to itself, so a second request is sent, whose reply carries the raft term.
     pub(crate) async fn keep_alive(&self, operation: Operation, id: i64) -> Result<Option<KeptAlive>, LeaseError> {
         let failed = |e| {
-            if error::no_such_lease(&e) { Ok(None) } else { Err(error::of_call(operation, &self.place, e)) }
+            if error::no_such_lease(&e) { Ok(None) } else { Err(error::of_call(operation, &self.0.place, e)) }
         };
-        let opened = self.send(|| {
-            let mut leases = self.client.lease_client();
+        let opened = self.send(|client| {
+            let mut leases = client.lease_client();
             async move { leases.keep_alive(id).await }
         });
-        let (mut keeper, mut replies) = match opened.await {
+        let (mut keeper, mut replies) = match opened.await? {
             Ok(opened) => opened,
             Err(e) => return failed(e),
         };
-        let sent = self.clock.now();
+        let sent = self.0.config.options.clock.now();
         if let Err(e) = keeper.keep_alive().await {
             return failed(e);
         }
@@ -161,24 +215,25 @@ impl Store {
         }
     }
 
-    async fn call<T, F>(&self, operation: Operation, request: impl Fn() -> F) -> Result<T, LeaseError>
+    async fn call<T, F>(&self, operation: Operation, request: impl Fn(&Client) -> F) -> Result<T, LeaseError>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.send(request).await.map_err(|e| error::of_call(operation, &self.place, e))
+        self.send(request).await?.map_err(|e| error::of_call(operation, &self.0.place, e))
     }
 
-    /// Sends a request. The client spreads requests over the members without looking whether they live, so one that could not be
-    /// sent is sent to another; one that may have been sent is not.
-    async fn send<T, F>(&self, request: impl Fn() -> F) -> Result<T, Error>
+    /// Sends a request: the outer error says that there was no connection to send it on. The client spreads requests over the members
+    /// without looking whether they live, so one that could not be sent is sent to another; one that may have been sent is not.
+    async fn send<T, F>(&self, request: impl Fn(&Client) -> F) -> Result<Result<T, Error>, LeaseError>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut left = if self.members > 1 { TRIES } else { 0 };
+        let client = self.client().await?;
+        let mut left = if self.0.config.endpoints().len() > 1 { TRIES } else { 0 };
         loop {
-            match request().await {
+            match request(&client).await {
                 Err(e) if left > 0 && error::never_sent(&e) => left = left.saturating_sub(1),
-                other => return other,
+                other => return Ok(other),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -187,14 +242,14 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("address", &self.place.address).finish_non_exhaustive()
+        f.debug_struct("Store").field("address", &self.0.place.address).finish_non_exhaustive()
     }
 }
 
-fn client_options(config: &EtcdConfig) -> etcd_client::ConnectOptions {
+fn client_options(config: &EtcdConfig) -> ConnectOptions {
     let options = &config.options;
-    let mut client = etcd_client::ConnectOptions::new()
-        .with_timeout(options.call_timeout)
+    // No time limit here: the caller's covers all that a call does.
+    let mut client = ConnectOptions::new()
         .with_connect_timeout(options.connect_timeout)
         .with_require_leader(true)
         // Finds a dead peer when it is asked; etcd closes connections that ping more often than each 5 s, or while idle.

@@ -72,18 +72,20 @@ impl EtcdDestination {
     }
 
     async fn connect_sabotaged(config: EtcdConfig, sabotage: Sabotage) -> Result<Self, LeaseError> {
-        let keys = Keys::of(&config.options);
-        let destination = Self {
-            store: Store::connect(&config, keys.guards()).await?,
-            keys: Arc::new(keys),
-            options: config.options,
-            sabotage,
-        };
-        // The client connects with the first request; this one also shows whether the account may read here.
-        let limit = destination.options.connect_timeout;
         let operation = Operation::Connect;
-        bounded(limit, operation, error::in_doubt(operation), destination.trusted(operation)).await?;
-        Ok(destination)
+        let connecting = async {
+            let keys = Keys::of(&config.options);
+            let destination = Self {
+                store: Store::connect(&config, keys.guards()).await?,
+                keys: Arc::new(keys),
+                options: config.options.clone(),
+                sabotage,
+            };
+            // The client connects with the first request; this one also shows whether the account may read here.
+            destination.trusted(operation).await?;
+            Ok(destination)
+        };
+        bounded(config.options.connect_timeout, operation, error::in_doubt(operation), connecting).await
     }
 
     /// Seals `resource` with `token` and answers the guard for the caller's own transactions.
