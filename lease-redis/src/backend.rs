@@ -8,8 +8,8 @@ use crate::link::{Call, Link, Reply};
 use crate::wire::{Granting, LeaseScripts, Seen};
 use lease_core::{
     Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, GrantId,
-    Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation, Release, Renewal,
-    ResourceName, SharedClock, accept_grant,
+    Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation, Release,
+    Renewal, ResourceName, SharedClock, accept_grant,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,10 +105,8 @@ impl RedisBackend {
     async fn make_incarnation(&self, call: &Call<'_>) -> Result<(), LeaseError> {
         let candidate = GrantId::random()?.to_hex();
         let key = self.keys.incarnation();
-        let reply = call
-            .eval(&self.scripts.incarnation, &[&key], &[&candidate])
-            .await
-            .map_err(|e| e.into_lease(call, None))?;
+        let reply =
+            call.eval(&self.scripts.incarnation, &[&key], &[&candidate]).await.map_err(|e| e.into_lease(call, None))?;
         match reply.into_texts().as_slice() {
             [found] if GrantId::from_hex(found).is_some() => Ok(()),
             _ => Err(bad_incarnation(&key)),
@@ -134,15 +132,12 @@ impl RedisBackend {
         let reply = call.eval(&self.scripts.acquire, &[&lease, &incarnation, &spent], &args).await;
         let texts = reply.map_err(|e| e.into_lease(call, Some(resource)))?.into_texts();
         match Granting::decode(&texts).ok_or_else(|| unexpected(Operation::Acquire))? {
-            Granting::Over => Err(LeaseError::AttemptOver {
-                resource: resource.clone(),
-                reason: "its grant has ended",
-            }),
+            Granting::Over => {
+                Err(LeaseError::AttemptOver { resource: resource.clone(), reason: "its grant has ended" })
+            }
             Granting::Foreign => Err(foreign(resource, NO_RECORD)),
             Granting::BadIncarnation => Err(bad_incarnation(&incarnation)),
-            Granting::Exhausted => Err(LeaseError::TokenRange {
-                value: MAX_VALUE.saturating_add(1),
-            }),
+            Granting::Exhausted => Err(LeaseError::TokenRange { value: MAX_VALUE.saturating_add(1) }),
             answer => Ok(answer),
         }
     }
@@ -300,11 +295,7 @@ impl LeaseBackend for RedisBackend {
 
     async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
         let release = lease.begin_release();
-        let spent_ms = if release.needs_tombstone() {
-            tombstone_ms(lease.granted_ttl())
-        } else {
-            "0".into()
-        };
+        let spent_ms = if release.needs_tombstone() { tombstone_ms(lease.granted_ttl()) } else { "0".into() };
         let resource = lease.resource();
         let answer = self
             .change(
@@ -352,13 +343,7 @@ impl LeaseBackend for RedisBackend {
         match Seen::decode(&texts).ok_or_else(|| unexpected(Operation::Inspect))? {
             Seen::Foreign => Err(foreign(resource, NO_RECORD)),
             Seen::Free(last_value) => Ok(Inspection::free(last_value)),
-            Seen::Held {
-                value,
-                remaining_us,
-                granted_ago_us,
-                renewed_ago_us,
-                holder,
-            } => {
+            Seen::Held { value, remaining_us, granted_ago_us, renewed_ago_us, holder } => {
                 let ago = |us| Some(Duration::from_micros(us));
                 let remaining = Duration::from_micros(remaining_us);
                 let listed = Listed::new(resource.clone(), holder, Some(value), remaining);

@@ -39,11 +39,7 @@ impl Settings {
     /// [`LeaseError::NotSetUp`] when this server is of a kind that leases do not work on.
     pub(crate) fn check_usable(&self) -> Result<(), LeaseError> {
         let refuse = |reason: &str, advice: &str| {
-            Err(LeaseError::NotSetUp {
-                reason: reason.into(),
-                advice: advice.into(),
-                source: None,
-            })
+            Err(LeaseError::NotSetUp { reason: reason.into(), advice: advice.into(), source: None })
         };
         if self.cluster == Some(true) {
             return refuse(

@@ -63,12 +63,13 @@ impl RedisConfig {
         }
         // redis-rs would read `#insecure` as "do not verify the certificate".
         if parsed.url.fragment().is_some() {
-            return Err(invalid("the URL has a fragment (`#…`), which nobody reads; remove it, and write `#` in a password as `%23`"));
+            return Err(invalid(
+                "the URL has a fragment (`#…`), which nobody reads; remove it, and write `#` in a password as `%23`",
+            ));
         }
         check_database(parsed.url.path())?;
         let mut url = parsed.url.clone();
-        url.set_scheme(if tls { "rediss" } else { "redis" })
-            .map_err(|()| invalid("the scheme cannot be read"))?;
+        url.set_scheme(if tls { "rediss" } else { "redis" }).map_err(|()| invalid("the scheme cannot be read"))?;
         Ok(Self {
             client,
             tls,
@@ -108,7 +109,9 @@ fn scheme(scheme: &str) -> Result<(Client, bool), LeaseError> {
         return Err(unknown(scheme, "compiled out; build lease-redis with the feature `client-fred`"));
     }
     if tls && cfg!(not(feature = "tls-rustls")) {
-        return Err(invalid(&format!("`{scheme}` needs TLS, which is compiled out; build with the feature `tls-rustls`")));
+        return Err(invalid(&format!(
+            "`{scheme}` needs TLS, which is compiled out; build with the feature `tls-rustls`"
+        )));
     }
     Ok((client, tls))
 }
@@ -127,10 +130,7 @@ fn invalid(reason: &str) -> LeaseError {
 }
 
 fn unknown(scheme: &str, advice: &str) -> LeaseError {
-    LeaseError::UnknownScheme {
-        scheme: scheme.into(),
-        advice: advice.into(),
-    }
+    LeaseError::UnknownScheme { scheme: scheme.into(), advice: advice.into() }
 }
 
 impl fmt::Debug for RedisConfig {

@@ -53,16 +53,13 @@ fn refused(reply: ServerReply, call: &Call<'_>, resource: Option<&ResourceName>)
             source: Some(Box::new(reply)),
         };
     }
-    let passes = ["LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "READONLY", "OOM", "MISCONF", "TRYAGAIN", "CLUSTERDOWN"];
+    let passes =
+        ["LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "READONLY", "OOM", "MISCONF", "TRYAGAIN", "CLUSTERDOWN"];
     LeaseError::Store {
         operation,
         reason,
         effect: Effect::None,
-        advice: if passes.iter().any(|code| reply.says(code)) {
-            Advice::TryAgain
-        } else {
-            Advice::Fix
-        },
+        advice: if passes.iter().any(|code| reply.says(code)) { Advice::TryAgain } else { Advice::Fix },
         source: Some(Box::new(reply)),
     }
 }
@@ -74,17 +71,8 @@ pub(crate) fn lost(error: LinkError, operation: Operation, limit: Duration) -> L
         _ => Effect::Unknown,
     };
     match error {
-        LinkError::TimedOut => LeaseError::Timeout {
-            operation,
-            limit,
-            effect,
-        },
-        LinkError::Broken { reason, source } => LeaseError::Connection {
-            operation,
-            reason,
-            effect,
-            source,
-        },
+        LinkError::TimedOut => LeaseError::Timeout { operation, limit, effect },
+        LinkError::Broken { reason, source } => LeaseError::Connection { operation, reason, effect, source },
         LinkError::Server(reply) => LeaseError::Store {
             operation,
             reason: reply.to_string(),
@@ -96,10 +84,7 @@ pub(crate) fn lost(error: LinkError, operation: Operation, limit: Duration) -> L
 }
 
 pub(crate) fn foreign(resource: &ResourceName, reason: &str) -> LeaseError {
-    LeaseError::ForeignData {
-        resource: resource.clone(),
-        reason: reason.into(),
-    }
+    LeaseError::ForeignData { resource: resource.clone(), reason: reason.into() }
 }
 
 /// A script answered something that it never answers.

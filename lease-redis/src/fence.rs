@@ -83,9 +83,9 @@ impl FencedRegister for RedisBackend {
         let args = [&*lease.owner().reveal(), value];
         match call.eval(&self.scripts.fenced_write, &keys, &args).await {
             Ok(_) => Ok(()),
-            Err(CallError::Server(reply)) if reply.code() == REFUSED => Err(FenceError::Refused {
-                resource: resource.clone(),
-            }),
+            Err(CallError::Server(reply)) if reply.code() == REFUSED => {
+                Err(FenceError::Refused { resource: resource.clone() })
+            }
             Err(error) => Err(error.into_lease(&call, Some(resource)).into()),
         }
     }

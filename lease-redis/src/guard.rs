@@ -106,7 +106,9 @@ impl RedisDestination {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         match call.eval(script, &keys, &args).await {
             Ok(_) => Ok(()),
-            Err(CallError::Server(reply)) if reply.code() == REFUSED => Err(refused(&guard, &reply.to_string(), resource)),
+            Err(CallError::Server(reply)) if reply.code() == REFUSED => {
+                Err(refused(&guard, &reply.to_string(), resource))
+            }
             Err(error) => Err(self.failed(error, &call, resource)),
         }
     }
@@ -118,10 +120,7 @@ impl RedisDestination {
 
 fn refused(guard: &RedisGuard, text: &str, resource: &ResourceName) -> GuardError {
     match guard.refusal(text) {
-        Some(refusal) => GuardError::Refused {
-            resource: resource.clone(),
-            refusal,
-        },
+        Some(refusal) => GuardError::Refused { resource: resource.clone(), refusal },
         None => foreign(resource, "its mark cannot be read").into(),
     }
 }
@@ -167,11 +166,8 @@ impl RedisGuard {
     /// The arguments to send, given the body's own.
     #[must_use]
     pub fn args(&self, own: &[&str]) -> Vec<String> {
-        let token = [
-            self.token.authority().as_str().to_owned(),
-            self.token.padded_value(),
-            self.token.grant().to_hex(),
-        ];
+        let token =
+            [self.token.authority().as_str().to_owned(), self.token.padded_value(), self.token.grant().to_hex()];
         token.into_iter().chain(own.iter().map(|arg| (*arg).to_owned())).collect()
     }
 
@@ -181,13 +177,8 @@ impl RedisGuard {
         let (_, what) = error_text.split_once(REFUSED)?;
         let mut words = what.split(|c: char| !is_word(c)).filter(|word| !word.is_empty());
         match (words.next()?, words.next()) {
-            ("stale", Some(mark)) => Some(Refusal::Stale {
-                presented: self.token.value(),
-                mark: mark.parse().ok()?,
-            }),
-            ("conflict", _) => Some(Refusal::Conflict {
-                value: self.token.value(),
-            }),
+            ("stale", Some(mark)) => Some(Refusal::Stale { presented: self.token.value(), mark: mark.parse().ok()? }),
+            ("conflict", _) => Some(Refusal::Conflict { value: self.token.value() }),
             ("authority", trusted) => Some(Refusal::UnknownAuthority {
                 presented: self.token.authority().clone(),
                 trusted: trusted.and_then(|text| Authority::parse(text).ok()),
@@ -221,9 +212,9 @@ impl GuardedDestination for RedisDestination {
         let texts = reply.map_err(|e| e.into_lease(&call, None))?.into_texts();
         match texts.first().map(String::as_str) {
             Some("done") => Ok(()),
-            Some("conflict") => Err(GuardError::AdoptConflict {
-                found: wire::authority(texts.get(1).map_or("", String::as_str))?,
-            }),
+            Some("conflict") => {
+                Err(GuardError::AdoptConflict { found: wire::authority(texts.get(1).map_or("", String::as_str))? })
+            }
             _ => Err(unexpected(Operation::Adopt).into()),
         }
     }

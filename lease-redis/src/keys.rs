@@ -60,11 +60,7 @@ impl Keys {
     /// Patterns that match this namespace's guard records and nothing else.
     pub(crate) fn guard_patterns(&self) -> [String; 3] {
         let ns = &self.0;
-        [
-            format!("{ns}:trusted"),
-            format!("{ns}:{{*}}:marks"),
-            format!("{ns}:{{*}}:guarded"),
-        ]
+        [format!("{ns}:trusted"), format!("{ns}:{{*}}:marks"), format!("{ns}:{{*}}:guarded")]
     }
 
     fn of(&self, resource: &ResourceName, what: &str) -> String {

@@ -186,10 +186,7 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new(text: String) -> Self {
-        Self {
-            sha: sha1_hex(&text),
-            text,
-        }
+        Self { sha: sha1_hex(&text), text }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -309,9 +306,9 @@ impl<'a> Edits<'a> {
     fn check(self) -> Result<(), LeaseError> {
         match self.0.into_iter().find(|(_, _, used)| !used) {
             None => Ok(()),
-            Some((from, ..)) => Err(LeaseError::InvalidConfig {
-                reason: format!("an edit's text occurs in no script: {from}"),
-            }),
+            Some((from, ..)) => {
+                Err(LeaseError::InvalidConfig { reason: format!("an edit's text occurs in no script: {from}") })
+            }
         }
     }
 }
@@ -331,13 +328,10 @@ pub(crate) enum Granting {
 impl Granting {
     pub(crate) fn decode(texts: &[String]) -> Option<Self> {
         Some(match strs(texts).as_slice() {
-            ["granted", value, incarnation] => Self::Granted {
-                value: value.parse().ok()?,
-                incarnation: (*incarnation).to_owned(),
-            },
-            ["held", remaining] => Self::Held {
-                remaining_us: remaining.parse().ok()?,
-            },
+            ["granted", value, incarnation] => {
+                Self::Granted { value: value.parse().ok()?, incarnation: (*incarnation).to_owned() }
+            }
+            ["held", remaining] => Self::Held { remaining_us: remaining.parse().ok()? },
             ["over"] => Self::Over,
             ["foreign"] => Self::Foreign,
             ["no incarnation"] => Self::NoIncarnation,
@@ -352,13 +346,7 @@ impl Granting {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Free(Option<u64>),
-    Held {
-        value: u64,
-        remaining_us: u64,
-        granted_ago_us: u64,
-        renewed_ago_us: u64,
-        holder: String,
-    },
+    Held { value: u64, remaining_us: u64, granted_ago_us: u64, renewed_ago_us: u64, holder: String },
     Foreign,
 }
 

@@ -4,9 +4,11 @@
 mod common;
 
 use common::*;
-use lease_core::{Acquisition, Attempt, Effect, Fence, FenceError, LeaseBackend, LeaseError, LossReason, Release, Renewal};
+use lease_core::{
+    Acquisition, Attempt, Effect, Fence, FenceError, LeaseBackend, LeaseError, LossReason, Release, Renewal,
+};
 use lease_redis::RedisBackend;
-use lease_servers::Server;
+use lease_servers::{Once, Proxy, Server};
 use std::time::Duration;
 
 both! {
@@ -83,35 +85,44 @@ both! {
     }
 
     async fn a_request_that_arrives_after_the_release_makes_no_grant(server: &mut Server, client: &str) {
-        let backend = backend(server, client).await;
-        let attempt = attempt("r", 30_000);
-        let lost = attempt.begin_send(backend.clock().now(), Duration::from_secs(30)).unwrap();
-        let lease = acquire(&backend, &attempt).await;
-        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
-        assert_eq!(cli(server, &["EXISTS", &spent_key("r", &attempt)]), "1");
-        let ttl: u64 = cli(server, &["PTTL", &spent_key("r", &attempt)]).parse().unwrap();
+        let late = LateRequest::held(server, client, 30_000).await;
+        let lease = acquire(&late.direct, &late.attempt).await;
+        assert_eq!(late.direct.release(&lease).await.unwrap(), Release::Released);
+        let ttl: u64 = cli(server, &["PTTL", &spent_key("r", &late.attempt)]).parse().unwrap();
         assert!((30_001..=60_000).contains(&ttl), "{ttl}");
-        drop(lost);
-        // Even when the record is gone, as after its retention.
-        cli(server, &["DEL", "leasehold:{r}:lease"]);
-        assert!(matches!(deliver(&backend, &attempt, "r").await, Err(LeaseError::AttemptOver { .. })));
-        assert!(backend.inspect(&name("r")).await.unwrap().held.is_none());
+        sleep_ms(50).await;
+        assert_eq!(cli(server, &["EXISTS", "leasehold:{r}:lease"]), "0", "the record is forgotten, the tombstone is not");
+        late.arrives(server).await;
+        assert_eq!(cli(server, &["EXISTS", "leasehold:{r}:lease"]), "0");
     }
 
-    async fn an_abandoned_attempt_makes_no_grant(server: &mut Server, client: &str) {
-        let backend = backend(server, client).await;
-        let never_arrived = attempt("r", 100);
-        backend.abandon(&never_arrived).await.unwrap();
-        assert!(matches!(backend.acquire(&never_arrived).await, Err(LeaseError::AttemptOver { .. })), "refused here");
-        assert!(matches!(deliver(&backend, &never_arrived, "r").await, Err(LeaseError::AttemptOver { .. })), "refused in the store");
-        let ttl: u64 = cli(server, &["PTTL", &spent_key("r", &never_arrived)]).parse().unwrap();
+    async fn a_request_that_arrives_after_the_abandonment_makes_no_grant(server: &mut Server, client: &str) {
+        let late = LateRequest::held(server, client, 1_000).await;
+        late.direct.abandon(&late.attempt).await.unwrap();
+        let ttl: u64 = cli(server, &["PTTL", &spent_key("r", &late.attempt)]).parse().unwrap();
         assert!((5_000..=10_000).contains(&ttl), "at least ten seconds, and it goes by itself: {ttl}");
+        assert!(matches!(late.direct.acquire(&late.attempt).await, Err(LeaseError::AttemptOver { .. })));
+        late.arrives(server).await;
+        assert_eq!(cli(server, &["EXISTS", "leasehold:{r}:lease"]), "0");
+    }
 
+    async fn a_request_that_arrives_late_is_the_same_grant(server: &mut Server, client: &str) {
+        let late = LateRequest::held(server, client, 30_000).await;
+        late.arrives(server).await;
+        let held = late.direct.inspect(&name("r")).await.unwrap().held.expect("it made the grant");
+        let lease = acquire(&late.direct, &late.attempt).await;
+        assert_eq!(held.value, Some(value(&lease)));
+        assert_eq!(late.direct.release(&lease).await.unwrap(), Release::Released);
+    }
+
+    async fn abandoning_ends_the_own_grant_only(server: &mut Server, client: &str) {
+        let backend = backend(server, client).await;
         let granted = attempt("r", 30_000);
         let lease = acquire(&backend, &granted).await;
         backend.abandon(&granted).await.unwrap();
         backend.abandon(&granted).await.unwrap();
         assert!(backend.inspect(&name("r")).await.unwrap().held.is_none());
+        assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Released)));
         let next = acquire(&backend, &attempt("r", 30_000)).await;
         backend.abandon(&granted).await.unwrap();
         assert!(matches!(backend.renew(&next).await.unwrap(), Renewal::Renewed(_)), "another's grant is left alone");
@@ -287,15 +298,43 @@ both! {
     }
 }
 
-/// Sends the acquire of `attempt` as if it had been sent before: a new attempt with the same secret, which no local memory holds back.
-async fn deliver(backend: &RedisBackend, attempt: &Attempt, resource: &str) -> Result<Acquisition, LeaseError> {
-    let owner = attempt.owner().reveal();
-    let late = late_attempt(resource, &owner);
-    backend.acquire(&late).await
+/// An acquire that was sent, timed out for its sender, and is still on its way.
+struct LateRequest {
+    proxy: Proxy,
+    attempt: Attempt,
+    /// Another way to the same store, with a retention so short that only tombstones remember.
+    direct: RedisBackend,
 }
 
-fn late_attempt(_resource: &str, _owner: &str) -> Attempt {
-    todo!()
+impl LateRequest {
+    async fn held(server: &Server, client: &str, ttl_ms: u64) -> Self {
+        let direct = RedisBackend::connect(&url(server, client, "idle_retention_ms=1")).await.unwrap();
+        // The server knows the script, so that the late request runs.
+        drop(acquire(&direct, &attempt("other", 1_000)).await);
+        let proxy = Proxy::to(server.port()).unwrap();
+        let through = proxied(server, client, &proxy, "call_timeout_ms=200&idle_retention_ms=1");
+        let through = RedisBackend::connect(&through).await.unwrap();
+        let attempt = attempt("r", ttl_ms);
+        proxy.once(Once::HoldRequest);
+        let error = through.acquire(&attempt).await.unwrap_err();
+        assert!(proxy.happened());
+        assert_eq!(error.effect(), Effect::Unknown, "{error}");
+        Self { proxy, attempt, direct }
+    }
+
+    /// Lets it arrive, and waits until the server has run it.
+    async fn arrives(&self, server: &Server) {
+        let runs = || {
+            let stats = cli(server, &["INFO", "commandstats"]);
+            let line = stats.lines().find_map(|l| l.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
+            line.split(',').next().unwrap().parse::<u64>().unwrap()
+        };
+        let before = runs();
+        self.proxy.deliver();
+        while runs() == before {
+            sleep_ms(5).await;
+        }
+    }
 }
 
 fn spent_key(resource: &str, attempt: &Attempt) -> String {

@@ -23,9 +23,8 @@ pub(super) struct Fred {
 
 impl Fred {
     pub(super) fn new(config: &RedisConfig) -> Result<Self, LeaseError> {
-        let mut settings = Config::from_url(&config.client_url).map_err(|e| LeaseError::InvalidConfig {
-            reason: e.details().to_owned(),
-        })?;
+        let mut settings = Config::from_url(&config.client_url)
+            .map_err(|e| LeaseError::InvalidConfig { reason: e.details().to_owned() })?;
         settings.fail_fast = true;
         #[cfg(feature = "tls-rustls")]
         if let Some(pem) = config.ca_pem()? {
@@ -39,22 +38,12 @@ impl Fred {
             internal_command_timeout: config.options.connect_timeout,
             disable_cluster_health_check: true,
             // Without TCP_NODELAY small requests wait for the acknowledgement of those before them.
-            tcp: TcpConfig {
-                nodelay: Some(true),
-                ..TcpConfig::default()
-            },
+            tcp: TcpConfig { nodelay: Some(true), ..TcpConfig::default() },
             ..ConnectionConfig::default()
         };
-        let performance = PerformanceConfig {
-            default_command_timeout: config.options.call_timeout,
-            ..PerformanceConfig::default()
-        };
-        Ok(Self {
-            config: settings,
-            connection,
-            performance,
-            address: config.address.clone(),
-        })
+        let performance =
+            PerformanceConfig { default_command_timeout: config.options.call_timeout, ..PerformanceConfig::default() };
+        Ok(Self { config: settings, connection, performance, address: config.address.clone() })
     }
 }
 
@@ -119,12 +108,7 @@ impl Wire for Connection {
         }
         let command = CustomCommand::new((*name).to_owned(), ClusterHash::FirstKey, false);
         let args: Vec<Value> = args.iter().map(|word| Value::from(*word)).collect();
-        let options = Options {
-            max_attempts: Some(1),
-            fail_fast: true,
-            timeout: Some(limit),
-            ..Options::default()
-        };
+        let options = Options { max_attempts: Some(1), fail_fast: true, timeout: Some(limit), ..Options::default() };
         let client = self.client.with_options(&options);
         let answer = client.custom::<Value, Value>(command, args);
         match tokio::time::timeout(limit.saturating_add(GRACE), answer).await {

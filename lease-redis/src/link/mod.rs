@@ -73,9 +73,7 @@ impl Link {
             // `RedisConfig::parse` names the feature; a config cannot be made otherwise.
             #[cfg(not(all(feature = "client-redis", feature = "client-fred")))]
             Client::RedisRs | Client::Fred => {
-                return Err(LeaseError::InvalidConfig {
-                    reason: "this client is compiled out".into(),
-                });
+                return Err(LeaseError::InvalidConfig { reason: "this client is compiled out".into() });
             }
         };
         Ok(Self(Arc::new(Shared {
@@ -100,11 +98,7 @@ impl Link {
 
     /// Begins an operation: its requests share one time limit.
     pub(crate) fn begin(&self, operation: Operation) -> Call<'_> {
-        Call {
-            link: self,
-            operation,
-            end: Instant::now().checked_add(self.0.call_timeout),
-        }
+        Call { link: self, operation, end: Instant::now().checked_add(self.0.call_timeout) }
     }
 
     async fn wire(&self) -> Result<Arc<dyn Wire>, LeaseError> {
@@ -149,10 +143,7 @@ impl Shared {
             let settings = self.read_settings(&*wire).await?;
             settings.check_usable()?;
             let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
-            *present = Present {
-                wire: Some(Arc::clone(&wire)),
-                settings,
-            };
+            *present = Present { wire: Some(Arc::clone(&wire)), settings };
             Ok(wire)
         };
         let late = || {
@@ -174,7 +165,9 @@ impl Shared {
     async fn ask(&self, wire: &dyn Wire, words: &[&str]) -> Result<Option<Reply>, LeaseError> {
         match wire.request(words, self.connect_timeout).await {
             Ok(reply) => Ok(Some(reply)),
-            Err(LinkError::Server(reply)) if reply.is_login() => Err(login_refused(&self.address, reply.to_string(), None)),
+            Err(LinkError::Server(reply)) if reply.is_login() => {
+                Err(login_refused(&self.address, reply.to_string(), None))
+            }
             Err(LinkError::Server(_)) => Ok(None),
             Err(LinkError::TimedOut) => Err(unreachable(&self.address, "it accepts, and does not answer".into(), None)),
             Err(LinkError::Broken { reason, source }) => Err(unreachable(&self.address, reason, source)),
@@ -183,19 +176,11 @@ impl Shared {
 }
 
 pub(crate) fn unreachable(store: &str, reason: String, source: Option<lease_core::Source>) -> LeaseError {
-    LeaseError::Unreachable {
-        store: store.into(),
-        reason,
-        source,
-    }
+    LeaseError::Unreachable { store: store.into(), reason, source }
 }
 
 pub(crate) fn login_refused(store: &str, reason: String, source: Option<lease_core::Source>) -> LeaseError {
-    LeaseError::LoginRefused {
-        store: store.into(),
-        reason,
-        source,
-    }
+    LeaseError::LoginRefused { store: store.into(), reason, source }
 }
 
 /// One operation on its way.

@@ -24,15 +24,9 @@ impl RedisRs {
         let refuse = |e: &RedisError| LeaseError::InvalidConfig { reason: e.to_string() };
         let info = config.client_url.as_str().into_connection_info().map_err(|e| refuse(&e))?;
         // RESP3, because only there does the client say that a connection was closed.
-        let login = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
+        let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         // Without TCP_NODELAY small requests wait for the acknowledgement of those before them.
-        let info = info
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true))
-            .set_redis_settings(login);
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true)).set_redis_settings(login);
         Ok(Self {
             client: client(config, info).map_err(|e| match e {
                 Failure::Client(e) => refuse(&e),
@@ -53,10 +47,7 @@ enum Failure {
 fn client(config: &RedisConfig, info: redis::ConnectionInfo) -> Result<redis::Client, Failure> {
     #[cfg(feature = "tls-rustls")]
     if let Some(pem) = config.ca_pem().map_err(Failure::Config)? {
-        let certificates = redis::TlsCertificates {
-            client_tls: None,
-            root_cert: Some(pem),
-        };
+        let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(pem) };
         return redis::Client::build_with_tls(info, certificates).map_err(Failure::Client);
     }
     let _ = config;

@@ -27,10 +27,7 @@ pub(crate) enum LinkError {
     /// The server answered with an error: a definite answer.
     Server(ServerReply),
     /// The connection broke: whether the request ran is unknown.
-    Broken {
-        reason: String,
-        source: Option<lease_core::Source>,
-    },
+    Broken { reason: String, source: Option<lease_core::Source> },
     /// No answer in time: whether the request ran, or still will, is unknown.
     TimedOut,
 }

@@ -21,14 +21,10 @@ pub(super) fn client_config(pem: &[u8]) -> Result<rustls::ClientConfig, lease_co
     };
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        roots
-            .add(certificate.map_err(|e| bad(e.to_string()))?)
-            .map_err(|e| bad(e.to_string()))?;
+        roots.add(certificate.map_err(|e| bad(e.to_string()))?).map_err(|e| bad(e.to_string()))?;
     }
     if roots.is_empty() {
         return Err(bad("the file has no PEM block `CERTIFICATE`".into()));
     }
-    Ok(rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+    Ok(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }

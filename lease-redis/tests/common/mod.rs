@@ -1,58 +1,61 @@
 //! What the tests share: a private server, both clients on it, and a way to look at the server past them.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use lease_core::{Acquisition, Attempt, Lease, LeaseBackend, ResourceName, Ttl};
 use lease_redis::RedisBackend;
-use lease_servers::{RedisSetup, Server};
+use lease_servers::{Proxy, RedisSetup, Server};
 use std::time::Duration;
 
 /// The URL of `server` for one client, with parameters.
-pub fn url(server: &Server, client: &str, parameters: &str) -> String {
+pub(crate) fn url(server: &Server, client: &str, parameters: &str) -> String {
     format!("{}?{parameters}", server.url().replace("redis://", &format!("{client}://")))
 }
 
-pub fn server() -> Server {
+/// The same through `proxy`.
+pub(crate) fn proxied(server: &Server, client: &str, proxy: &Proxy, parameters: &str) -> String {
+    url(server, client, parameters).replace(&server.port().to_string(), &proxy.port().to_string())
+}
+
+pub(crate) fn server() -> Server {
     lease_servers::redis(&RedisSetup::default()).unwrap()
 }
 
-pub async fn backend(server: &Server, client: &str) -> RedisBackend {
+pub(crate) async fn backend(server: &Server, client: &str) -> RedisBackend {
     RedisBackend::connect(&url(server, client, "")).await.unwrap()
 }
 
-pub fn name(text: &str) -> ResourceName {
+pub(crate) fn name(text: &str) -> ResourceName {
     ResourceName::parse(text).unwrap()
 }
 
-pub fn attempt(resource: &str, ttl_ms: u64) -> Attempt {
+pub(crate) fn attempt(resource: &str, ttl_ms: u64) -> Attempt {
     Attempt::new(name(resource), Ttl::parse(Duration::from_millis(ttl_ms)).unwrap()).unwrap()
 }
 
-pub async fn acquire(backend: &RedisBackend, attempt: &Attempt) -> Lease {
+pub(crate) async fn acquire(backend: &RedisBackend, attempt: &Attempt) -> Lease {
     match backend.acquire(attempt).await.unwrap() {
         Acquisition::Acquired(lease) => lease,
         Acquisition::Held(held) => panic!("{held:?}"),
     }
 }
 
-pub async fn is_held(backend: &RedisBackend, resource: &str) -> bool {
+pub(crate) async fn is_held(backend: &RedisBackend, resource: &str) -> bool {
     matches!(backend.acquire(&attempt(resource, 60_000)).await.unwrap(), Acquisition::Held(_))
 }
 
-pub fn value(lease: &Lease) -> u64 {
+pub(crate) fn value(lease: &Lease) -> u64 {
     lease.token().unwrap().value()
 }
 
 /// Sleeps by the machine's clock, for as long as a TTL needs.
-pub async fn sleep_ms(ms: u64) {
+pub(crate) async fn sleep_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
 /// Asks the server with its own program.
-pub fn cli(server: &Server, args: &[&str]) -> String {
-    let output = std::process::Command::new("redis-cli")
-        .args(["-p", &server.port().to_string()])
-        .args(args)
-        .output()
-        .unwrap();
+pub(crate) fn cli(server: &Server, args: &[&str]) -> String {
+    let output =
+        std::process::Command::new("redis-cli").args(["-p", &server.port().to_string()]).args(args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
