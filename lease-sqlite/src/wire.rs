@@ -1,0 +1,334 @@
+//! The statements of the lease store as text, and what their rows mean.
+//!
+//! Every statement that writes runs after `BEGIN IMMEDIATE` and ends in `COMMIT`: the write lock is taken first, then the time is read,
+//! then one text does the whole step. Its parameters have the same numbers everywhere:
+//!
+//! | | |
+//! |---|---|
+//! | `?1` | resource |
+//! | `?2` | owner token |
+//! | `?3` | boot id |
+//! | `?4` | boot clock, ns, read under the write lock |
+//! | `?5` | granted TTL, ns |
+//! | `?6` … | named at each statement |
+
+use crate::schema::Table;
+use lease_core::{Authority, ConnectOptions, LeaseError, Listed, LossReason, Namespace, ResourceName};
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The text of a statement.
+pub(crate) type Sql = Arc<str>;
+
+/// The statements of the lease store, built once per instance.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseStatements {
+    pub(crate) tables: Vec<Table>,
+    pub(crate) acquire: Sql,
+    pub(crate) renew: Sql,
+    pub(crate) release: Sql,
+    pub(crate) abandon: Sql,
+    pub(crate) look: Sql,
+    pub(crate) list: Sql,
+    pub(crate) survey: Sql,
+    pub(crate) sweep: Sql,
+    pub(crate) fenced_write: Sql,
+    pub(crate) register: Sql,
+}
+
+/// The condition under which a record is a live grant.
+const LIVE: &str = "NOT released AND boot = ?3 AND expires > ?4";
+
+impl LeaseStatements {
+    pub(crate) fn new(namespace: &Namespace) -> Self {
+        let ns = namespace.as_str();
+        let look = look(ns);
+        let store = ensure_store(ns);
+        let spend = spend(ns);
+        Self {
+            tables: tables(ns),
+            acquire: acquire(ns, &store, &look),
+            renew: format!(
+                "UPDATE {ns}_lease SET expires = max(expires, ?4 + ?5), renewed = ?4
+                 WHERE resource = ?1 AND owner = ?2 AND {LIVE};
+                 {look}; COMMIT"
+            )
+            .into(),
+            // ?6: until when the owner is remembered as spent, or NULL
+            release: format!(
+                "{spend};
+                 UPDATE {ns}_lease SET released = 1, expires = ?4 WHERE resource = ?1 AND owner = ?2 AND {LIVE};
+                 {look}; COMMIT"
+            )
+            .into(),
+            abandon: format!(
+                "{spend};
+                 UPDATE {ns}_lease SET released = 1, expires = min(expires, ?4) WHERE resource = ?1 AND owner = ?2;
+                 COMMIT"
+            )
+            .into(),
+            // ?6: the first text after the prefix, or NULL; ?7: how many; ?8: whether the page begins after ?1, not at it
+            list: format!(
+                "SELECT resource, holder, value, expires - ?4, ?4 - granted, ?4 - renewed FROM {ns}_lease
+                 WHERE resource >= ?1 AND NOT (?8 AND resource = ?1) AND (?6 IS NULL OR resource < ?6) AND {LIVE}
+                 ORDER BY resource LIMIT ?7"
+            )
+            .into(),
+            survey: survey(ns),
+            sweep: sweep(ns, &store),
+            // ?6: the value
+            fenced_write: format!(
+                "UPDATE {ns}_lease SET register = ?6 WHERE resource = ?1 AND owner = ?2 AND {LIVE};
+                 SELECT changes(); COMMIT"
+            )
+            .into(),
+            register: format!("SELECT register FROM {ns}_lease WHERE resource = ?1").into(),
+            look: look.into(),
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    fn texts(&mut self) -> Vec<&mut Sql> {
+        vec![
+            &mut self.acquire,
+            &mut self.renew,
+            &mut self.release,
+            &mut self.abandon,
+            &mut self.look,
+            &mut self.list,
+            &mut self.survey,
+            &mut self.sweep,
+            &mut self.fenced_write,
+            &mut self.register,
+        ]
+    }
+
+    /// The same with each `(from, to)` replaced.
+    #[cfg(feature = "testing")]
+    pub(crate) fn edited(mut self, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        edit(&mut self.texts(), edits)?;
+        Ok(self)
+    }
+}
+
+/// Replaces each `(from, to)` in the texts; one that occurs nowhere is an error, so that a stale edit is loud.
+#[cfg(feature = "testing")]
+pub(crate) fn edit(texts: &mut [&mut Sql], edits: &[(&str, &str)]) -> Result<(), LeaseError> {
+    for (from, to) in edits {
+        let mut found = false;
+        for text in texts.iter_mut().filter(|text| text.contains(from)) {
+            found = true;
+            **text = text.replace(from, to).into();
+        }
+        if !found {
+            return Err(LeaseError::InvalidConfig { reason: format!("the edit of `{from}` occurs in no statement") });
+        }
+    }
+    Ok(())
+}
+
+fn tables(ns: &str) -> Vec<Table> {
+    vec![
+        // One row: which history this is, and a value that no forgotten name has passed.
+        Table::new(
+            ns,
+            "store",
+            "(one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1), incarnation TEXT NOT NULL, floor INTEGER NOT NULL) STRICT",
+        ),
+        // The latest grant of each name. It stays after the grant has ended: as the last value, and so that a late repeat of
+        // its attempt finds that it is over. `expires`, `granted` and `renewed` are on the clock of `boot`.
+        Table::new(
+            ns,
+            "lease",
+            "(resource TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, grant_id TEXT NOT NULL, holder TEXT NOT NULL, \
+             value INTEGER NOT NULL, boot TEXT NOT NULL, expires INTEGER NOT NULL, granted INTEGER NOT NULL, \
+             renewed INTEGER NOT NULL, released INTEGER NOT NULL, register TEXT) STRICT, WITHOUT ROWID",
+        ),
+        // Attempts that must make no grant any more, until when.
+        Table::new(
+            ns,
+            "spent",
+            "(owner TEXT NOT NULL PRIMARY KEY, boot TEXT NOT NULL, until INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+        ),
+    ]
+}
+
+/// Begins a new history where none is: a new file, or one whose row was removed.
+fn ensure_store(ns: &str) -> String {
+    format!(
+        "INSERT INTO {ns}_store (one, incarnation, floor) SELECT 1, lower(hex(randomblob(8))), 0
+         WHERE NOT EXISTS (SELECT 1 FROM {ns}_store)"
+    )
+}
+
+/// `?6`: wall clock in µs; `?7`: grant id; `?8`: holder; `?9`: the boot instant after which the grant could not count any more.
+fn acquire(ns: &str, store: &str, look: &str) -> Sql {
+    let last = format!("coalesce((SELECT value FROM {ns}_lease WHERE resource = ?1), 0)");
+    let max = i64::MAX;
+    format!(
+        "{store};
+         INSERT INTO {ns}_lease (resource, owner, grant_id, holder, value, boot, expires, granted, renewed, released)
+         SELECT ?1, ?2, ?7, ?8, max({last} + 1, floor + 1, ?6), ?3, ?4 + ?5, ?4, ?4, 0
+         FROM {ns}_store
+         WHERE ?4 < ?9 AND {last} < {max} AND floor < {max}
+           AND NOT EXISTS (SELECT 1 FROM {ns}_spent WHERE owner = ?2 AND boot = ?3 AND until > ?4)
+         ON CONFLICT (resource) DO UPDATE SET owner = excluded.owner, grant_id = excluded.grant_id,
+           holder = excluded.holder, value = excluded.value, boot = excluded.boot, expires = excluded.expires,
+           granted = excluded.granted, renewed = excluded.renewed, released = 0
+         WHERE {ns}_lease.owner <> excluded.owner
+           AND ({ns}_lease.released OR {ns}_lease.boot <> ?3 OR {ns}_lease.expires <= ?4);
+         {look}; COMMIT"
+    )
+    .into()
+}
+
+/// What is there now: of the resource, and of the owner's attempt.
+fn look(ns: &str) -> String {
+    format!(
+        "SELECT s.incarnation, s.floor, l.owner = ?2 AS mine, l.released, l.boot = ?3 AND l.expires > ?4 AS running,
+           l.value, l.expires - ?4 AS remaining, l.holder, ?4 - l.granted AS granted_ago, ?4 - l.renewed AS renewed_ago,
+           EXISTS (SELECT 1 FROM {ns}_spent WHERE owner = ?2 AND boot = ?3 AND until > ?4) AS spent
+         FROM (SELECT 1) LEFT JOIN {ns}_store s LEFT JOIN {ns}_lease l ON l.resource = ?1"
+    )
+}
+
+/// Remembers the owner as spent until `?6`, unless that is NULL, and drops some that are over.
+fn spend(ns: &str) -> String {
+    format!(
+        "DELETE FROM {ns}_spent WHERE owner IN (SELECT owner FROM {ns}_spent WHERE boot <> ?3 OR until <= ?4 LIMIT 100);
+         INSERT INTO {ns}_spent (owner, boot, until) SELECT ?2, ?3, ?6 WHERE ?6 IS NOT NULL
+         ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, until = excluded.until"
+    )
+}
+
+/// The condition under which a record may be forgotten; `?5` is the retention. What carries data stays.
+const IDLE: &str = "register IS NULL AND (boot <> ?3 OR expires + ?5 <= ?4)";
+
+/// Looks at the next names after `?1` without the write lock: how many, how many of them idle, and the last one.
+fn survey(ns: &str) -> Sql {
+    format!(
+        "SELECT count(*) AS seen, count(*) FILTER (WHERE {IDLE}) AS idle, max(resource) AS last
+         FROM (SELECT * FROM {ns}_lease WHERE resource > ?1 ORDER BY resource LIMIT {SWEEP_NAMES})"
+    )
+    .into()
+}
+
+/// Forgets the idle names after `?1` up to `?6`. The floor is in the same transaction, so no token can go back.
+fn sweep(ns: &str, store: &str) -> Sql {
+    format!(
+        "{store};
+         UPDATE {ns}_store SET floor = max(floor, coalesce(
+           (SELECT max(value) FROM {ns}_lease WHERE resource > ?1 AND resource <= ?6 AND {IDLE}), 0));
+         DELETE FROM {ns}_lease WHERE resource > ?1 AND resource <= ?6 AND {IDLE};
+         SELECT changes();
+         DELETE FROM {ns}_spent WHERE boot <> ?3 OR until <= ?4;
+         COMMIT"
+    )
+    .into()
+}
+
+/// How many names one step of clean-up looks at.
+pub(crate) const SWEEP_NAMES: i64 = 1_000;
+
+/// What a look found of the resource and of the attempt.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) incarnation: Option<String>,
+    pub(crate) spent: bool,
+    pub(crate) record: Option<Record>,
+    floor: i64,
+}
+
+/// The latest grant of a resource.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) mine: bool,
+    pub(crate) value: u64,
+    pub(crate) remaining: Duration,
+    released: bool,
+    running: bool,
+    holder: String,
+    granted_ago: Duration,
+    renewed_ago: Duration,
+}
+
+impl Found {
+    pub(crate) fn decode(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        let record = match row.try_get::<Option<i64>, _>("value")? {
+            None => None,
+            Some(value) => Some(Record {
+                // NULL where no owner was given: then it is nobody's.
+                mine: row.try_get::<Option<bool>, _>("mine")?.unwrap_or(false),
+                value: u64::try_from(value).unwrap_or(0),
+                remaining: nanos(row.try_get("remaining")?),
+                released: row.try_get("released")?,
+                running: row.try_get("running")?,
+                holder: row.try_get("holder")?,
+                granted_ago: nanos(row.try_get("granted_ago")?),
+                renewed_ago: nanos(row.try_get("renewed_ago")?),
+            }),
+        };
+        Ok(Self {
+            incarnation: row.try_get("incarnation")?,
+            spent: row.try_get("spent")?,
+            record,
+            floor: row.try_get::<Option<i64>, _>("floor")?.unwrap_or(0),
+        })
+    }
+
+    /// The authority of the history that the row belongs to.
+    pub(crate) fn authority(&self, options: &ConnectOptions) -> Result<Authority, LeaseError> {
+        options.authority("sqlite", self.incarnation.as_deref().unwrap_or_default())
+    }
+
+    /// Why the grant of the asking owner has ended; `None` while it is live.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        match &self.record {
+            None => Some(LossReason::Gone),
+            Some(record) if !record.mine => Some(LossReason::Superseded),
+            Some(record) if record.released => Some(LossReason::Released),
+            Some(record) if !record.running => Some(LossReason::Expired),
+            Some(_) => None,
+        }
+    }
+
+    /// The error that says that no larger value is left.
+    pub(crate) fn out_of_range(&self) -> Option<LeaseError> {
+        let last = self.record.as_ref().map_or(0, |record| record.value);
+        let last = last.max(u64::try_from(self.floor).unwrap_or(0));
+        (last >= lease_core::FencingToken::MAX_VALUE).then(|| LeaseError::TokenRange { value: last.saturating_add(1) })
+    }
+}
+
+impl Record {
+    pub(crate) fn is_live(&self) -> bool {
+        self.running && !self.released
+    }
+
+    pub(crate) fn listed(&self, resource: ResourceName) -> Listed {
+        Listed::new(resource, self.holder.clone(), Some(self.value), self.remaining)
+            .with_times(Some(self.granted_ago), Some(self.renewed_ago))
+    }
+}
+
+/// One row of a list.
+pub(crate) fn listed(row: &SqliteRow) -> Result<(String, Record), sqlx::Error> {
+    let record = Record {
+        mine: false,
+        value: u64::try_from(row.try_get::<i64, _>(2)?).unwrap_or(0),
+        remaining: nanos(row.try_get(3)?),
+        released: false,
+        running: true,
+        holder: row.try_get(1)?,
+        granted_ago: nanos(row.try_get(4)?),
+        renewed_ago: nanos(row.try_get(5)?),
+    };
+    Ok((row.try_get(0)?, record))
+}
+
+/// Nanoseconds from the store; below zero (a record of another boot) is zero.
+fn nanos(value: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(value).unwrap_or(0))
+}
