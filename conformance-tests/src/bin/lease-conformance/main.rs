@@ -1,1 +1,5 @@
-fn main() {}
+//! The conformance suite as a program.
+
+fn main() -> std::process::ExitCode {
+    lease_conformance::program::main()
+}

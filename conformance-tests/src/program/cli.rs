@@ -1,0 +1,164 @@
+//! The command line.
+
+use super::ask::{AskedBackend, RunArgs};
+use super::{Failure, USAGE};
+use crate::report::Report;
+use clap::{Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// The conformance suite of Leasehold: the two-worker test and the lifecycle cases, on real servers, judged against what each
+/// backend declares.
+///
+/// Without a subcommand it runs every case on everything that is compiled in and installed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lease-conformance",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Exit status: 0 declared equals observed and expected; 1 a broken promise, a control that did not land, or a \
+                  verdict that differs from the expected one; 2 only unclaimed guarantees; 3 something that was asked for \
+                  could not be run; 64 usage."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the cases, and the backends that can be run here.
+    List,
+    /// Run the suite.
+    Run(RunArgs),
+    /// Say what a case does and what it proves.
+    Explain {
+        /// The case's id, or the beginning of some.
+        case: String,
+    },
+    /// Print a report that an earlier run wrote with `--json`.
+    Render {
+        /// The report.
+        report: PathBuf,
+        /// In which form.
+        #[arg(long, default_value = "terminal")]
+        format: Format,
+    },
+    /// Compare the verdicts of two reports. Exit status 1 when they differ.
+    Diff {
+        /// The earlier report.
+        before: PathBuf,
+        /// The later report.
+        after: PathBuf,
+    },
+    /// Put the matrix of a report into a README, between its markers.
+    Readme {
+        /// The README.
+        readme: PathBuf,
+        /// The report.
+        #[arg(long)]
+        report: PathBuf,
+        /// Change nothing; exit status 1 when the README is not in step with the report.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Be a worker of the two-worker test. The program starts these itself.
+    #[command(hide = true)]
+    Worker,
+    /// Write to a file without committing, and wait to be killed. The program starts these itself.
+    #[command(hide = true)]
+    WriteAndWait { url: String },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Terminal,
+    Markdown,
+}
+
+/// Does what the arguments say and returns the exit status.
+pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failure> {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version arrive here as well, for standard output.
+            let is_answer = !error.use_stderr();
+            drop(error.print());
+            return Ok(if is_answer { 0 } else { USAGE });
+        }
+    };
+    match cli.command {
+        None => super::run::run(&cli.run),
+        Some(Command::Run(args)) => super::run::run(&args),
+        Some(Command::List) => list(),
+        Some(Command::Explain { case }) => explain(&case),
+        Some(Command::Render { report, format }) => render(&report, format),
+        Some(Command::Diff { before, after }) => super::diff::print(&load(&before)?, &load(&after)?),
+        Some(Command::Readme { readme, report, check }) => super::readme::run(&readme, &load(&report)?, check),
+        Some(Command::Worker) => super::opener::work(),
+        Some(Command::WriteAndWait { url }) => super::stores::write_and_wait(&url),
+    }
+}
+
+fn list() -> Result<u8, Failure> {
+    let mut text = String::from("Cases:\n");
+    for case in crate::cases() {
+        text.push_str(&format!("  {:<52} {}\n", case.id, case.title));
+    }
+    text.push_str("\nBackends:\n");
+    for backend in super::Backend::ALL {
+        let state = AskedBackend::by_name(backend).missing().unwrap_or_else(|| "ready".to_owned());
+        text.push_str(&format!("  {:<12} {state}\n", backend.name()));
+    }
+    put(&text);
+    Ok(0)
+}
+
+fn explain(prefix: &str) -> Result<u8, Failure> {
+    let found: Vec<_> = crate::cases().iter().filter(|case| case.id.starts_with(prefix)).collect();
+    if found.is_empty() {
+        return Err(Failure::Usage(format!("no case begins with `{prefix}`; `lease-conformance list` shows them all")));
+    }
+    for case in found {
+        put(&format!(
+            "{}\n  {}\n  {}\n\n{}\n\n",
+            case.id,
+            case.title,
+            super::matrix::rule_text(case.rule),
+            case.explain
+        ));
+    }
+    Ok(0)
+}
+
+fn render(report: &Path, format: Format) -> Result<u8, Failure> {
+    let report = load(report)?;
+    match format {
+        Format::Terminal => put(&super::terminal::render(&report, &[], super::paint::Paint::for_stdout())),
+        Format::Markdown => put(&super::markdown::render(&report)),
+    }
+    Ok(0)
+}
+
+fn load(path: &Path) -> Result<Report, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+    let report: Report = serde_json::from_str(&text)
+        .map_err(|e| Failure::Usage(format!("{} is no report of this suite: {e}", path.display())))?;
+    if report.schema != crate::report::SCHEMA {
+        return Err(Failure::Usage(format!(
+            "{} has schema {}, this program reads {}",
+            path.display(),
+            report.schema,
+            crate::report::SCHEMA
+        )));
+    }
+    Ok(report)
+}
+
+/// Writes to standard output; nobody may be reading any more, which is no failure of the suite.
+pub(crate) fn put(text: &str) {
+    drop(std::io::stdout().write_all(text.as_bytes()));
+}

@@ -1,0 +1,38 @@
+//! Why the program could not do what was asked.
+
+/// Why the program could not do what was asked. The message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The command line or a file given on it is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// What was asked for could not be run.
+    #[error("{0}")]
+    CouldNotRun(String),
+    /// What was compared differs.
+    #[error("{0}")]
+    Differs(String),
+    /// A signal ended the run; the number is the signal's.
+    #[error("ended by a signal; what was started or written is gone")]
+    Interrupted(u8),
+}
+
+impl Failure {
+    /// The exit status.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Usage(_) => super::USAGE,
+            Self::CouldNotRun(_) => 3,
+            Self::Differs(_) => 1,
+            // As a shell reports it.
+            Self::Interrupted(signal) => 128_u8.saturating_add(*signal),
+        }
+    }
+
+    /// A file that cannot be read or written.
+    pub(crate) fn file(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::CouldNotRun(format!("cannot {what} {}: {error}", path.display()))
+    }
+}

@@ -1,0 +1,190 @@
+//! `run`: provide the stores, run the suite on each backend, compare with what is expected, print.
+
+use super::ask::{AskedBackend, RunArgs};
+use super::expected::{Expected, Mismatch};
+use super::paint::Paint;
+use super::places::{OwnMemory, StorePlace};
+use super::plan::Plan;
+use super::progress::Progress;
+use super::servers::{Fleet, Home, Role};
+use super::tidy::Tidy;
+use super::{Backend, Failure, Store, cli, markdown, signals, subjects, terminal};
+use crate::Suite;
+use crate::report::{Missing, Report, SCHEMA};
+use crate::subject::{Place, Subject};
+use std::sync::Arc;
+
+/// Runs the suite and returns the exit status.
+pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
+    let plan = Plan::new(args)?;
+    let expected = Expected::load(args.expected.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::CouldNotRun(format!("cannot start the runtime: {e}")))?;
+    let progress = Arc::new(Progress::new());
+    let report = runtime.block_on(carry_out(&plan, args, &progress))?;
+    let mismatches = if plan.is_private() { expected.compare(&report)? } else { Vec::new() };
+    publish(args, &report, &mismatches, &progress)?;
+    Ok(status(&report, &mismatches))
+}
+
+async fn carry_out(plan: &Plan, args: &RunArgs, progress: &Arc<Progress>) -> Result<Report, Failure> {
+    progress.at("starting servers");
+    let needed = plan.needed();
+    let fleet = tokio::task::spawn_blocking(move || Fleet::start(&needed))
+        .await
+        .map_err(|e| Failure::CouldNotRun(format!("starting the servers failed: {e}")))??;
+    let tidy = Tidy::default();
+    let result =
+        signals::until_signal(all_backends(plan, args, &fleet, &tidy, progress)).await.and_then(|result| result);
+    progress.end();
+    // Private stores go as a whole.
+    let left = if plan.is_private() { Vec::new() } else { tidy.purge().await };
+    for failure in &left {
+        progress.note(failure);
+    }
+    // Stopping servers waits for them.
+    tokio::task::spawn_blocking(move || drop(fleet)).await.map_err(|e| Failure::CouldNotRun(e.to_string()))?;
+    let report = result?;
+    match left.first() {
+        None => Ok(report),
+        Some(first) => Err(Failure::CouldNotRun(first.clone())),
+    }
+}
+
+async fn all_backends(
+    plan: &Plan,
+    args: &RunArgs,
+    fleet: &Fleet,
+    tidy: &Tidy,
+    progress: &Arc<Progress>,
+) -> Result<Report, Failure> {
+    let mut report = Report { schema: SCHEMA, seed: plan.seed, missing: plan.missing.clone(), ..Report::default() };
+    let separate = separate_places(plan, fleet, tidy, &mut report.missing);
+    for (index, asked) in plan.backends.iter().enumerate() {
+        let name = asked.backend.name();
+        let (subject, mut places) = match provide(plan, asked, fleet, tidy) {
+            Ok(provided) => provided,
+            Err(reason) => {
+                report.missing.push(Missing { backend: name.to_owned(), reason, required: true });
+                continue;
+            }
+        };
+        // On one given server, the lease's own store is the only destination of its kind.
+        let is_own = |store: Store| asked.url.is_some() && store == asked.backend.store();
+        places.extend(separate.iter().filter(|(store, _)| !is_own(*store)).map(|(_, place)| Arc::clone(place)));
+        let label = format!("[{}/{}] {name}", index.saturating_add(1), plan.backends.len());
+        let one = suite(subject, places, plan.seed, args, progress, label)?.run().await;
+        report.backends.extend(one.backends);
+        report.cells.extend(one.cells);
+        report.missing.extend(one.missing.into_iter().map(|missing| Missing { required: true, ..missing }));
+    }
+    Ok(report)
+}
+
+type Provided = (Arc<dyn Subject>, Vec<Arc<dyn Place>>);
+
+/// The subject, and the place in its own store.
+fn provide(plan: &Plan, asked: &AskedBackend, fleet: &Fleet, tidy: &Tidy) -> Result<Provided, String> {
+    let backend = asked.backend;
+    if backend == Backend::Memory {
+        let subject = subjects::in_memory().map_err(|e| e.to_string())?;
+        return Ok((subject, vec![OwnMemory::new()]));
+    }
+    let store = backend.store();
+    let home = match &asked.url {
+        Some(url) => Home::existing(store, url.clone()),
+        None => started(fleet, Role::Leases, store)?,
+    };
+    let prefix = format!("{}_{}", plan.prefix, backend.name().replace('-', "_"));
+    let subject = subjects::on_store(backend, &home, &format!("{prefix}_l"), tidy);
+    Ok((subject, vec![StorePlace::new(&home, Some(backend.name()), format!("{prefix}_d"), tidy)]))
+}
+
+fn started(fleet: &Fleet, role: Role, store: Store) -> Result<Home, String> {
+    fleet.home(role, store).cloned().ok_or_else(|| {
+        let reason = fleet.failure(role, store).unwrap_or("it was not started");
+        format!("the private server did not start: {reason}")
+    })
+}
+
+/// The places apart from every lease store.
+fn separate_places(
+    plan: &Plan,
+    fleet: &Fleet,
+    tidy: &Tidy,
+    missing: &mut Vec<Missing>,
+) -> Vec<(Store, Arc<dyn Place>)> {
+    let mut places = Vec::new();
+    for &store in &plan.destinations {
+        let home = match plan.given(store) {
+            Some(url) => Ok(Home::existing(store, url.to_owned())),
+            None => started(fleet, Role::Destinations, store),
+        };
+        match home {
+            Ok(home) => places.push((store, StorePlace::new(&home, None, format!("{}_{store}", plan.prefix), tidy))),
+            // It is installed, so that it did not start is a fault, whoever asked for it.
+            Err(reason) => missing.push(Missing { backend: format!("destination {store}"), reason, required: true }),
+        }
+    }
+    places
+}
+
+fn suite(
+    subject: Arc<dyn Subject>,
+    places: Vec<Arc<dyn Place>>,
+    seed: u64,
+    args: &RunArgs,
+    progress: &Arc<Progress>,
+    label: String,
+) -> Result<Suite, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::CouldNotRun(format!("cannot find this program's own file: {e}")))?;
+    let progress = Arc::clone(progress);
+    let mut suite = Suite::new(subject)
+        .places(places)
+        .worker_program(program, ["worker".to_owned()])
+        .seed(seed)
+        .trials(args.trials)
+        .progress(move |step| {
+            progress.at(&format!("{label}  {}/{} cases  {}", step.done, step.total, step.cell.case));
+        });
+    if let Some(prefix) = &args.case {
+        suite = suite.only(prefix.clone());
+    }
+    Ok(suite)
+}
+
+/// Writes the files and prints the report.
+fn publish(args: &RunArgs, report: &Report, mismatches: &[Mismatch], progress: &Progress) -> Result<(), Failure> {
+    cli::put(&terminal::render(report, mismatches, Paint::for_stdout()));
+    let mut end = format!(
+        "
+{} cells in {}, seed {}",
+        report.cells.len(),
+        progress.elapsed().trim(),
+        report.seed
+    );
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(report).map_err(|e| Failure::CouldNotRun(e.to_string()))?;
+        std::fs::write(path, json + "\n").map_err(|e| Failure::file("write", path, &e))?;
+        end.push_str(&format!("; report in {}", path.display()));
+    }
+    if let Some(path) = &args.markdown {
+        std::fs::write(path, markdown::render(report)).map_err(|e| Failure::file("write", path, &e))?;
+        end.push_str(&format!("; matrix in {}", path.display()));
+    }
+    cli::put(&format!("{end}\n"));
+    Ok(())
+}
+
+/// The exit status: what was observed, and, where it is known, whether it is what was expected.
+fn status(report: &Report, mismatches: &[Mismatch]) -> u8 {
+    match report.exit_status() {
+        1 => 1,
+        _ if !mismatches.is_empty() => 1,
+        other => other,
+    }
+}

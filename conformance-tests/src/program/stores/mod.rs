@@ -1,0 +1,117 @@
+//! What the suite does to each kind of store besides what its crate does: careless writes, by the store's own client, and the guard kit in the
+//! caller's own transaction or script. One file for each kind.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "redis", feature = "redis-fred"))]
+mod redis;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "redis-fred", feature = "etcd", feature = "postgres"))]
+mod raw;
+
+use super::Failure;
+use crate::subject::{PlainWriter, ServerControl, TestDestination};
+use lease_core::{GuardError, LeaseError};
+use std::sync::Arc;
+
+/// Opens the destination at `url`.
+pub(crate) async fn destination(url: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(sqlite::Destination::open(url).await?)),
+        #[cfg(any(feature = "redis", feature = "redis-fred"))]
+        "redis" | "rediss" | "redis+fred" | "rediss+fred" => Ok(Arc::new(redis::Destination::open(url).await?)),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Arc::new(etcd::Destination::open(url).await?)),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(postgres::Destination::open(url).await?)),
+        other => Err(compiled_out(other).into()),
+    }
+}
+
+/// Opens what writes the register of the lease store at `url` behind its fence.
+pub(crate) async fn plain_writer(url: &str) -> Result<Arc<dyn PlainWriter>, LeaseError> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(sqlite::Plain::open(url).await?)),
+        #[cfg(any(feature = "redis", feature = "redis-fred"))]
+        "redis" | "rediss" | "redis+fred" | "rediss+fred" => Ok(Arc::new(redis::Plain::open(url).await?)),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Arc::new(etcd::Plain::open(url).await?)),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(postgres::Plain::open(url).await?)),
+        other => Err(compiled_out(other)),
+    }
+}
+
+/// Removes everything that the lease namespace of `url` has in its store.
+pub(crate) async fn purge_leases(url: &str) -> Result<(), LeaseError> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => lease_sqlite::SqliteBackend::connect(url).await?.purge().await,
+        #[cfg(any(feature = "redis", feature = "redis-fred"))]
+        "redis" | "rediss" | "redis+fred" | "rediss+fred" => {
+            lease_redis::RedisBackend::connect(url).await?.purge().await
+        }
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => lease_etcd::EtcdBackend::connect(url).await?.purge().await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => lease_postgres::PostgresBackend::connect(url).await?.purge().await,
+        other => Err(compiled_out(other)),
+    }
+}
+
+/// Removes everything that the destination namespace of `url` has in its store.
+pub(crate) async fn purge_destination(url: &str) -> Result<(), LeaseError> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => lease_sqlite::SqliteDestination::connect(url).await?.purge().await,
+        #[cfg(any(feature = "redis", feature = "redis-fred"))]
+        "redis" | "rediss" | "redis+fred" | "rediss+fred" => {
+            lease_redis::RedisDestination::connect(url).await?.purge().await
+        }
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => lease_etcd::EtcdDestination::connect(url).await?.purge().await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => lease_postgres::PostgresDestination::connect(url).await?.purge().await,
+        other => Err(compiled_out(other)),
+    }
+}
+
+/// The hands on a store that is a file.
+pub(crate) fn file_control(url: &str) -> Option<Arc<dyn ServerControl>> {
+    #[cfg(feature = "sqlite")]
+    return Some(Arc::new(sqlite::FileControl::new(url)));
+    #[cfg(not(feature = "sqlite"))]
+    return (!url.is_empty()).then_some(None).flatten();
+}
+
+/// Writes to the file of `url` without committing, says so, and waits to be killed.
+pub(crate) fn write_and_wait(url: &str) -> Result<u8, Failure> {
+    #[cfg(feature = "sqlite")]
+    {
+        let failed = |reason: String| Failure::CouldNotRun(format!("write-and-wait: {reason}"));
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failed(e.to_string()))?;
+        runtime.block_on(sqlite::write_and_wait(url)).map_err(failed)?;
+        Ok(0)
+    }
+    #[cfg(not(feature = "sqlite"))]
+    Err(Failure::Usage(format!("{} is no file of a backend that is compiled in", lease_core::redact_url(url))))
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once(':').map_or("", |(scheme, _)| scheme)
+}
+
+fn compiled_out(scheme: &str) -> LeaseError {
+    LeaseError::UnknownScheme {
+        scheme: scheme.to_owned(),
+        advice: "it is compiled out, or cannot be reached by URL; `lease-conformance list` says what is there"
+            .to_owned(),
+    }
+}

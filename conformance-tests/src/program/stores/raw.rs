@@ -1,0 +1,37 @@
+//! Calls through a store's own client, outside of the workspace's crates: bounded, and with a failure that the suite can report.
+
+use lease_core::{Advice, Effect, LeaseError, Operation, StoreUrl};
+use std::time::Duration;
+
+/// The longest that one raw call may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs one raw call within a limit.
+pub(super) async fn bounded<T, E: std::error::Error + Send + Sync + 'static>(
+    operation: Operation,
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, LeaseError> {
+    match tokio::time::timeout(LIMIT, call).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(failed(operation, error)),
+        Err(_) => Err(LeaseError::Timeout { operation, limit: LIMIT, effect: Effect::Unknown }),
+    }
+}
+
+/// What a store's own client said.
+pub(super) fn failed(operation: Operation, error: impl std::error::Error + Send + Sync + 'static) -> LeaseError {
+    LeaseError::Store {
+        operation,
+        reason: error.to_string(),
+        effect: Effect::Unknown,
+        advice: Advice::Fix,
+        source: Some(Box::new(error)),
+    }
+}
+
+/// The namespace that a URL of the suite carries, and the URL that the store's own client understands: without parameters, since
+/// those are the workspace's.
+pub(super) fn namespace_and_url(url: &str, own: &[&'static str]) -> Result<(String, String), LeaseError> {
+    let parsed = StoreUrl::parse(url, own)?;
+    Ok((parsed.options.namespace.as_str().to_owned(), parsed.url.to_string()))
+}
