@@ -76,6 +76,11 @@ pub struct Cell {
     pub evidence: BTreeMap<String, Value>,
 }
 
+impl Cell {
+    /// The destination's name when it is the lease's own store.
+    pub const SAME_STORE: &'static str = "same store";
+}
+
 /// How a cell was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +147,13 @@ impl Report {
         } else {
             0
         }
+    }
+
+    /// Takes another report's backends, cells and what was missing in, so that several backends are one report.
+    pub fn absorb(&mut self, other: Self) {
+        self.backends.extend(other.backends);
+        self.missing.extend(other.missing);
+        self.cells.extend(other.cells);
     }
 
     /// The cells of one case, by the beginning of its id.

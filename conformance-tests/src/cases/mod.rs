@@ -1,0 +1,61 @@
+//! The registry of cases: data, so that the program, the tests and a third party run the same ones.
+
+mod pause;
+
+use crate::context::{CaseResult, Stage};
+use crate::judge::Rule;
+use crate::subject::BoxFuture;
+pub(crate) use pause::run_pause;
+use std::sync::OnceLock;
+
+/// One case: one fact about a backend or a destination.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CaseInfo {
+    /// Its id, such as `fencing/pause-past-ttl/guarded`. The destination, where there is one, is a field of the cell.
+    pub id: &'static str,
+    /// What it decides about. At a destination, a claim is the destination's.
+    pub rule: Rule,
+    /// The fact, in one sentence.
+    pub title: &'static str,
+    /// How it is tried, and what it means when it does not hold.
+    pub explain: &'static str,
+}
+
+/// A case and how it is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) info: CaseInfo,
+    pub(crate) how: How,
+}
+
+/// The future of one trial.
+pub(crate) type Trial = BoxFuture<'static, CaseResult>;
+
+/// How a case is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    /// A part of the two-worker test: one pause serves all of them.
+    Pause,
+    /// By itself, at the same time as others: nothing in it depends on how fast anything is.
+    Together(fn(Stage) -> Trial),
+    /// By itself, with nothing else running: it measures times or disturbs the server.
+    Alone(fn(Stage) -> Trial),
+}
+
+/// Every case there is, in the order of the report.
+#[must_use]
+pub fn cases() -> &'static [CaseInfo] {
+    static INFOS: OnceLock<Vec<CaseInfo>> = OnceLock::new();
+    INFOS.get_or_init(|| all().map(|case| case.info).collect())
+}
+
+/// The registry.
+pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
+    [pause::CASES].into_iter().flatten()
+}
+
+/// The rule of a case, by id.
+pub(crate) fn info(id: &str) -> Option<CaseInfo> {
+    all().find(|case| case.info.id == id).map(|case| case.info)
+}
