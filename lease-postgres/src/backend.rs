@@ -1,0 +1,379 @@
+//! The lease backend: one row per resource, one statement per operation.
+
+use crate::claims;
+use crate::clean_up::Cleaner;
+use crate::config::PostgresConfig;
+use crate::fence::PostgresFence;
+use crate::pool::{Call, Checkout, Pool};
+use crate::set_up::{self, Part};
+use lease_core::{
+    Acquisition, Advice, Attempt, Claims, CleanUp, Description, Effect, Fence, GrantId, Held, Inspection, Lease,
+    LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
+    ResourceName, SharedClock, accept_grant,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a statement is run anew because the row changed between its snapshot and its lock. Each time somebody else
+/// got something done, so more than two in a row are rare.
+const ROUNDS: u32 = 8;
+
+/// Leases in PostgreSQL. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct PostgresBackend {
+    pub(crate) pool: Arc<Pool>,
+    cleaner: Arc<Cleaner>,
+}
+
+impl PostgresBackend {
+    /// Connects; creates the tables where they are missing, unless the URL says `set_up=never`.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, the way to the server, the login, the privileges, the settings or the tables.
+    ///
+    /// # Cancel safety
+    /// Tables may have been created, all or none.
+    pub async fn connect(url: &str) -> Result<Self, LeaseError> {
+        Self::connect_with(PostgresConfig::parse(url)?).await
+    }
+
+    /// Connects as `config` says.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(config: PostgresConfig) -> Result<Self, LeaseError> {
+        Self::open(config, &[]).await
+    }
+
+    /// Connects with edited statements, to show that a test notices.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and when an edit's text occurs in no statement.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub async fn connect_edited(url: &str, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        Self::open(PostgresConfig::parse(url)?, edits).await
+    }
+
+    /// The text of `acquire`, so that a test can run a request that is still on its way.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn acquire_statement(&self) -> String {
+        self.pool.statements.acquire.as_str().to_owned()
+    }
+
+    async fn open(config: PostgresConfig, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        let pool = Arc::new(Pool::connect(config, Part::Lease, edits).await?);
+        let cleaner = Arc::new(Cleaner::new(Arc::clone(&pool)));
+        cleaner.begin_in_background();
+        Ok(Self { pool, cleaner })
+    }
+
+    /// The SQL that creates schema and tables of `namespace`, for whoever runs migrations. Running it again changes nothing.
+    #[must_use]
+    pub fn migration(namespace: &Namespace) -> String {
+        set_up::migration(namespace, set_up::LEASE_TABLES)
+    }
+
+    /// The native fence for the caller's own transactions in this database.
+    #[must_use]
+    pub fn transaction_fence(&self) -> PostgresFence {
+        PostgresFence::of(&self.pool)
+    }
+
+    /// Removes everything that leases of this namespace have in the store: for tests and decommissioning. An account that
+    /// owns the tables drops them, and the schema if nothing else is in it; any other one empties them. Tokens of the
+    /// namespace begin a new authority afterwards.
+    ///
+    /// # Errors
+    /// As every operation.
+    ///
+    /// # Cancel safety
+    /// All or nothing was removed.
+    pub async fn purge(&self) -> Result<(), LeaseError> {
+        crate::clean_up::purge(&self.pool, Part::Lease).await
+    }
+
+    fn call(&self, operation: Operation) -> Call<'_> {
+        self.pool.call(operation)
+    }
+
+    /// One statement of `acquire`. `repeat` waits for a transaction that has the row locked: it may be this attempt's own.
+    async fn try_grant(
+        &self,
+        call: &Call<'_>,
+        checkout: &mut Checkout<'_>,
+        attempt: &Attempt,
+        granted_ttl: Duration,
+    ) -> Result<Grant, LeaseError> {
+        let (owner, grant) = (attempt.owner().reveal(), attempt.grant().to_hex());
+        let now = self.clock().now();
+        let sent = attempt.begin_send(now, granted_ttl)?;
+        let first_sent = sent.first_sent();
+        let statements = &self.pool.statements;
+        // A repeat waits for whoever has the row locked, since that may be an earlier request of the same attempt.
+        let text = if first_sent < now { &statements.acquire_again } else { &statements.acquire };
+        let query = sqlx::query_as(text.clone())
+            .bind(attempt.resource().as_str())
+            .bind(&owner)
+            .bind(&grant)
+            .bind(attempt.holder().as_str())
+            .bind(millis(granted_ttl));
+        let answer: Result<Row, LeaseError> = call.row(checkout, query).await;
+        match &answer {
+            Err(error) if error.effect() == Effect::Unknown => drop(sent),
+            _ => sent.answered(),
+        }
+        let (outcome, value, incarnation, remaining) = answer?;
+        match (outcome.as_str(), value, incarnation) {
+            ("granted", Some(value), Some(incarnation)) => {
+                let authority = self.pool.config.options.authority("postgres", &incarnation)?;
+                let value = u64::try_from(value).unwrap_or(0);
+                let token = attempt.token(authority, value)?;
+                let lease = Lease::granted(attempt, Some(token), granted_ttl, first_sent, self.clock());
+                Ok(Grant::Made(lease))
+            }
+            ("held", ..) => Ok(Grant::Held(Held::for_another(remaining.map(micros)))),
+            ("over", ..) => {
+                Err(LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: "its grant has ended" })
+            }
+            ("no meta", ..) => Ok(Grant::NoHistory),
+            _ => Ok(Grant::Raced),
+        }
+    }
+
+    /// Draws the incarnation and stores it, if the store has none: at the very first grant, or after it was emptied.
+    async fn begin_history(&self, call: &Call<'_>, checkout: &mut Checkout<'_>) -> Result<(), LeaseError> {
+        let incarnation = GrantId::random()?.to_hex();
+        let query = sqlx::query_as::<_, ()>(self.pool.statements.begin_history.clone()).bind(incarnation);
+        call.rows(checkout, query).await.map(|_| ())
+    }
+
+    /// Ends the grant of `owner` and remembers the owner as spent; whether this or an earlier call ended it.
+    async fn end(&self, call: &Call<'_>, end: &End<'_>) -> Result<bool, LeaseError> {
+        let mut checkout = call.checkout().await?;
+        let tombstone = end.granted_ttl.saturating_mul(2).max(Duration::from_secs(10));
+        for _ in 0..ROUNDS {
+            let query = sqlx::query_as(self.pool.statements.end.clone())
+                .bind(end.resource.as_str())
+                .bind(&end.owner)
+                .bind(millis(tombstone))
+                .bind(end.abandon);
+            let (outcome,): (String,) = call.row(&mut checkout, query).await?;
+            match outcome.as_str() {
+                "ended" => return Ok(true),
+                "not held" => return Ok(false),
+                "no meta" => self.begin_history(call, &mut checkout).await?,
+                _ => {}
+            }
+        }
+        Err(busy(if end.abandon { Operation::Abandon } else { Operation::Release }))
+    }
+
+    /// The plain release: nothing of the attempt is under way any more.
+    async fn end_plainly(&self, call: &Call<'_>, lease: &Lease, owner: &str) -> Result<bool, LeaseError> {
+        let mut checkout = call.checkout().await?;
+        for _ in 0..ROUNDS {
+            let query =
+                sqlx::query_as(self.pool.statements.release.clone()).bind(lease.resource().as_str()).bind(owner);
+            let (outcome,): (String,) = call.row(&mut checkout, query).await?;
+            match outcome.as_str() {
+                "ended" => return Ok(true),
+                "not held" => return Ok(false),
+                _ => {}
+            }
+        }
+        Err(busy(Operation::Release))
+    }
+}
+
+/// What one statement of `acquire` came to.
+enum Grant {
+    Made(Lease),
+    Held(Held),
+    /// The row changed, or somebody has it locked.
+    Raced,
+    /// The store has no incarnation yet.
+    NoHistory,
+}
+
+/// Outcome, fencing value, incarnation, remaining µs.
+type Row = (String, Option<i64>, Option<String>, Option<i64>);
+
+struct End<'a> {
+    resource: &'a ResourceName,
+    owner: String,
+    granted_ttl: Duration,
+    abandon: bool,
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn micros(time: i64) -> Duration {
+    Duration::from_micros(u64::try_from(time).unwrap_or(0))
+}
+
+fn busy(operation: Operation) -> LeaseError {
+    LeaseError::Store {
+        operation,
+        reason: "the row changed each time between the look at it and its lock".into(),
+        effect: Effect::None,
+        advice: Advice::TryAgain,
+        source: None,
+    }
+}
+
+#[async_trait::async_trait]
+impl LeaseBackend for PostgresBackend {
+    fn description(&self) -> Description {
+        Description::new("postgres", self.pool.facts().server_version, self.pool.config.address().to_owned())
+    }
+
+    fn claims(&self) -> Claims {
+        self.pool.facts().lease_claims()
+    }
+
+    fn limits(&self) -> Limits {
+        claims::limits(&self.pool.config)
+    }
+
+    fn clock(&self) -> SharedClock {
+        self.pool.config.options.clock.clone()
+    }
+
+    async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
+        let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        let call = self.call(Operation::Acquire);
+        let mut made = None;
+        {
+            let mut checkout = call.checkout().await?;
+            for _ in 0..ROUNDS {
+                match self.try_grant(&call, &mut checkout, attempt, granted_ttl).await? {
+                    Grant::Made(lease) => {
+                        made = Some(lease);
+                        break;
+                    }
+                    Grant::Held(held) => return Ok(Acquisition::Held(held)),
+                    Grant::NoHistory => self.begin_history(&call, &mut checkout).await?,
+                    Grant::Raced => {}
+                }
+            }
+        }
+        let Some(lease) = made else {
+            // A transaction holds the row: a fenced one of the holder before, or one that is just taking the lease.
+            return Ok(Acquisition::Held(Held::for_another(None)));
+        };
+        self.cleaner.count_grant();
+        accept_grant(self, attempt, lease).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
+        let call = self.call(Operation::Renew);
+        let owner = lease.owner().reveal();
+        let mut checkout = call.checkout().await?;
+        for _ in 0..ROUNDS {
+            let sent = self.clock().now();
+            let query = sqlx::query_as(self.pool.statements.renew.clone())
+                .bind(lease.resource().as_str())
+                .bind(&owner)
+                .bind(millis(lease.granted_ttl()));
+            let (outcome,): (String,) = call.row(&mut checkout, query).await?;
+            let reason = match outcome.as_str() {
+                "renewed" => return Ok(Renewal::Renewed(lease.renewed(sent))),
+                "gone" => LossReason::Gone,
+                "superseded" => LossReason::Superseded,
+                "released" => LossReason::Released,
+                "expired" => LossReason::Expired,
+                _ => continue,
+            };
+            return Ok(Renewal::Lost(reason));
+        }
+        Err(busy(Operation::Renew))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
+        let call = self.call(Operation::Release);
+        let owner = lease.owner().reveal();
+        let release = lease.begin_release();
+        let answer = if release.needs_tombstone() {
+            let end = End { resource: lease.resource(), owner, granted_ttl: lease.granted_ttl(), abandon: false };
+            self.end(&call, &end).await
+        } else {
+            self.end_plainly(&call, lease, &owner).await
+        };
+        match answer {
+            Ok(ended) => Ok(release.answered(ended)),
+            Err(error) => {
+                if error.effect() == Effect::None {
+                    release.not_sent();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
+        attempt.end();
+        let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        let owner = attempt.owner().reveal();
+        let end = End { resource: attempt.resource(), owner, granted_ttl, abandon: true };
+        self.end(&self.call(Operation::Abandon), &end).await.map(|_| ())
+    }
+
+    async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
+        let call = self.call(Operation::Inspect);
+        let mut checkout = call.checkout().await?;
+        let query = sqlx::query_as(self.pool.statements.inspect.clone()).bind(resource.as_str());
+        let rows: Vec<Seen> = call.rows(&mut checkout, query).await?;
+        Ok(match rows.into_iter().next() {
+            None => Inspection::free(None),
+            Some(seen) if seen.0 => Inspection::held(listed(resource.clone(), seen)),
+            // A row that only remembers a spent owner never had a value of its own.
+            Some(seen) => Inspection::free(seen.4.then(|| u64::try_from(seen.3).unwrap_or(0))),
+        })
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&ResourceName>, limit: u32) -> Result<NamePage, LeaseError> {
+        let call = self.call(Operation::List);
+        let mut checkout = call.checkout().await?;
+        let limit = limit.max(1);
+        let query = sqlx::query_as(self.pool.statements.list.clone())
+            .bind(prefix)
+            .bind(after.map(ResourceName::as_str))
+            .bind(crate::keys::prefix_end(prefix))
+            // One more than asked, to know whether there is a next page.
+            .bind(i64::from(limit).saturating_add(1));
+        let rows: Vec<Seen> = call.rows(&mut checkout, query).await?;
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        let more = rows.len() > most;
+        let mut grants = Vec::with_capacity(rows.len().min(most));
+        for seen in rows.into_iter().take(most) {
+            grants.push(listed(ResourceName::parse(&seen.1)?, seen));
+        }
+        let next_after = if more { grants.last().map(|grant: &Listed| grant.resource.clone()) } else { None };
+        Ok(NamePage { grants, next_after })
+    }
+
+    async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
+        self.cleaner.clean_up().await
+    }
+
+    fn fence(&self) -> Fence<'_> {
+        Fence::LiveOwner(self)
+    }
+}
+
+/// Live, name, holder, value, whether the value is a grant's, then µs: remaining, since the grant, since the latest renewal.
+type Seen = (bool, String, String, i64, bool, i64, i64, i64);
+
+fn listed(resource: ResourceName, seen: Seen) -> Listed {
+    let (_, _, holder, value, _, remaining, granted_ago, renewed_ago) = seen;
+    Listed::new(resource, holder, u64::try_from(value).ok(), micros(remaining))
+        .with_times(Some(micros(granted_ago)), Some(micros(renewed_ago)))
+}

@@ -1,0 +1,258 @@
+//! A small pool of connections, and the limits around each call.
+//!
+//! It is this crate's own for three reasons. No statement may be sent without the caller's knowing, so there is no background
+//! traffic and no ping behind a call. A connection whose reply is missing is closed at once, never handed on with the late reply
+//! still to come. And giving one up never waits for a silent peer.
+
+use crate::claims::{self, Facts};
+use crate::config::{PostgresConfig, SetUp};
+use crate::error::{of_connect, of_statement};
+use crate::set_up::{self, Found, Part};
+use crate::wire::Statements;
+use lease_core::{Effect, ErrorKind, LeaseError, Operation};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
+use sqlx::query::QueryAs;
+use sqlx::{ConnectOptions as _, Connection as _, FromRow};
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+
+/// A connection that was idle for longer than this is asked whether it is alive before it is used: a dead one must not cost the
+/// caller an unknown outcome.
+const TRUST: Duration = Duration::from_secs(1);
+
+/// A connection that was idle for longer than this is closed instead.
+const KEEP: Duration = Duration::from_mins(10);
+
+/// The connections of one instance.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) config: PostgresConfig,
+    pub(crate) statements: Statements,
+    part: Part,
+    permits: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<(PgConnection, Instant)>,
+    facts: Facts,
+}
+
+impl Pool {
+    /// Opens the first connection, so that a wrong configuration is found out here.
+    pub(crate) async fn connect(
+        config: PostgresConfig,
+        part: Part,
+        edits: &[(&str, &str)],
+    ) -> Result<Self, LeaseError> {
+        let statements = Statements::new(&config.options.namespace, edits)?;
+        let permits = Semaphore::new(usize::from(config.max_connections));
+        let limit = config.options.connect_timeout;
+        let pool = Self { config, statements, part, permits, state: Mutex::default() };
+        drop(pool.call_within(Operation::Connect, limit).checkout().await?);
+        Ok(pool)
+    }
+
+    /// Begins a call: its limit runs from here.
+    pub(crate) fn call(&self, operation: Operation) -> Call<'_> {
+        self.call_within(operation, self.config.options.call_timeout)
+    }
+
+    fn call_within(&self, operation: Operation, limit: Duration) -> Call<'_> {
+        let now = Instant::now();
+        Call { pool: self, operation, limit, ends: now.checked_add(limit).unwrap_or(now) }
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        self.lock().facts.clone()
+    }
+
+    /// Closes the idle connections: they may be as dead as one that was just found dead, or were checked against tables that are gone.
+    pub(crate) fn forget_idle(&self) {
+        self.lock().idle.clear();
+    }
+
+    /// A panic can't have left the state half-changed: no step under the lock can panic between two writes.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn idle_or_new(&self, limit: Duration) -> Result<PgConnection, LeaseError> {
+        loop {
+            let Some((mut connection, since)) = self.lock().idle.pop() else {
+                return self.open(limit).await;
+            };
+            if since.elapsed() < TRUST {
+                return Ok(connection);
+            }
+            let patience = limit.checked_div(4).unwrap_or_default();
+            let alive =
+                since.elapsed() < KEEP && matches!(tokio::time::timeout(patience, connection.ping()).await, Ok(Ok(())));
+            if alive {
+                return Ok(connection);
+            }
+            self.forget_idle();
+        }
+    }
+
+    async fn open(&self, limit: Duration) -> Result<PgConnection, LeaseError> {
+        let config = &self.config;
+        let namespace = &config.options.namespace;
+        let mut connection = config.client().connect().await.map_err(|error| of_connect(config.address(), error))?;
+        let mut facts = claims::read(&mut connection, config).await?;
+        let mut found = set_up::look(&mut connection, namespace, self.part).await?;
+        if matches!(found, Found::Missing { .. }) && config.set_up == SetUp::IfMissing {
+            let script = self.part.script(&self.statements);
+            set_up::create(&mut connection, namespace, self.part, script, limit).await?;
+            found = set_up::look(&mut connection, namespace, self.part).await?;
+        }
+        let Found::Ready { logged } = found else {
+            return Err(LeaseError::NotSetUp {
+                reason: format!("schema \"{namespace}\" lacks tables or functions of this crate"),
+                advice: "run the migration of this crate, or connect once with `set_up=if_missing`".into(),
+                source: None,
+            });
+        };
+        facts.logged = logged;
+        self.lock().facts = facts;
+        Ok(connection)
+    }
+}
+
+/// One call of an operation, with its limit.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pool: &'a Pool,
+    operation: Operation,
+    limit: Duration,
+    ends: Instant,
+}
+
+impl<'a> Call<'a> {
+    /// A connection that is ready for a statement. Nothing of the operation was sent yet, so a failure has no effect.
+    pub(crate) async fn checkout(&self) -> Result<Checkout<'a>, LeaseError> {
+        let pool = self.pool;
+        self.bound(Effect::None, async {
+            let permit = pool.permits.acquire().await.map_err(|_| closed(self.operation))?;
+            let connection = pool.idle_or_new(self.limit).await?;
+            Ok(Checkout { pool, _permit: permit, connection: Some(connection), settled: true })
+        })
+        .await
+        .map_err(without_effect)
+    }
+
+    /// Runs `work` for what is left of the call.
+    pub(crate) async fn bound<T>(
+        &self,
+        effect: Effect,
+        work: impl Future<Output = Result<T, LeaseError>>,
+    ) -> Result<T, LeaseError> {
+        let (operation, limit) = (self.operation, self.limit);
+        timeout_at(self.ends, work).await.unwrap_or(Err(LeaseError::Timeout { operation, limit, effect }))
+    }
+
+    pub(crate) fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The error of a statement of this call.
+    pub(crate) fn failed(&self, error: sqlx::Error) -> LeaseError {
+        of_statement(self.operation, &self.pool.config.options.namespace, error)
+    }
+
+    /// Runs a statement that gives one row.
+    pub(crate) async fn row<T>(
+        &self,
+        checkout: &mut Checkout<'_>,
+        query: QueryAs<'_, Postgres, T, PgArguments>,
+    ) -> Result<T, LeaseError>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let rows = self.rows(checkout, query).await?;
+        // Every statement of this crate that is asked for one row gives one.
+        rows.into_iter().next().ok_or_else(|| self.failed(sqlx::Error::RowNotFound))
+    }
+
+    /// Runs a statement and settles the connection: closed unless the server gave a definite answer.
+    pub(crate) async fn rows<T>(
+        &self,
+        checkout: &mut Checkout<'_>,
+        query: QueryAs<'_, Postgres, T, PgArguments>,
+    ) -> Result<Vec<T>, LeaseError>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let answer = self
+            .bound(Effect::Unknown, async {
+                query.fetch_all(checkout.use_connection()?).await.map_err(|error| self.failed(error))
+            })
+            .await;
+        checkout.settle(answer)
+    }
+}
+
+/// Opening a connection can break or time out like a statement, but nothing of the operation was sent.
+fn without_effect(error: LeaseError) -> LeaseError {
+    match error {
+        LeaseError::Connection { operation, reason, source, .. } => {
+            LeaseError::Connection { operation, reason, effect: Effect::None, source }
+        }
+        LeaseError::Timeout { operation, limit, .. } => LeaseError::Timeout { operation, limit, effect: Effect::None },
+        error => error,
+    }
+}
+
+fn closed(operation: Operation) -> LeaseError {
+    LeaseError::Connection { operation, reason: "the pool is closed".into(), effect: Effect::None, source: None }
+}
+
+/// A connection in use. Dropping it puts it back only if no answer is missing; else it is closed, without waiting for anybody.
+#[derive(Debug)]
+pub(crate) struct Checkout<'a> {
+    pool: &'a Pool,
+    _permit: SemaphorePermit<'a>,
+    connection: Option<PgConnection>,
+    settled: bool,
+}
+
+impl Checkout<'_> {
+    /// The connection, for something whose answer is missing until [`settle`](Self::settle).
+    pub(crate) fn use_connection(&mut self) -> Result<&mut PgConnection, LeaseError> {
+        self.settled = false;
+        self.connection.as_mut().ok_or_else(|| closed(Operation::Connect))
+    }
+
+    /// Takes note of the answer to one statement: a definite one leaves the connection in order.
+    pub(crate) fn settle<T>(&mut self, answer: Result<T, LeaseError>) -> Result<T, LeaseError> {
+        match &answer {
+            Ok(_) => self.settled = true,
+            Err(error) if error.kind() == ErrorKind::Transport => self.pool.forget_idle(),
+            // The tables are gone: the next connection looks at them anew, and creates them if it may.
+            Err(LeaseError::NotSetUp { .. }) => self.pool.forget_idle(),
+            Err(error) => self.settled = error.effect() == Effect::None,
+        }
+        answer
+    }
+
+    /// Takes note of the answer to a whole transaction: after an error it may be open still, so the connection is closed.
+    pub(crate) fn settle_transaction<T>(&mut self, answer: Result<T, LeaseError>) -> Result<T, LeaseError> {
+        let answer = self.settle(answer);
+        self.settled = answer.is_ok();
+        answer
+    }
+}
+
+impl Drop for Checkout<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && self.settled
+        {
+            self.pool.lock().idle.push((connection, Instant::now()));
+        }
+    }
+}

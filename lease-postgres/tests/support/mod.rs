@@ -1,0 +1,77 @@
+//! What the tests share: one private server, and short forms.
+
+use lease_core::{Acquisition, Attempt, Lease, LeaseBackend, ResourceName, Ttl};
+use lease_postgres::PostgresBackend;
+use lease_servers::{PostgresSetup, Server};
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// The server that tests with namespaces of their own share; it ends with the last of them.
+pub fn shared() -> Arc<Server> {
+    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(own(&[]));
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}
+
+/// A server of the test's own, with settings.
+pub fn own(settings: &[(&str, &str)]) -> Server {
+    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    lease_servers::postgres(&PostgresSetup { settings }).unwrap()
+}
+
+/// The server's URL with parameters.
+pub fn url(server: &Server, parameters: &str) -> String {
+    format!("{}?{parameters}", server.url())
+}
+
+pub async fn connect(server: &Server, namespace: &str) -> PostgresBackend {
+    PostgresBackend::connect(&url(server, &format!("namespace={namespace}"))).await.unwrap()
+}
+
+/// A plain connection pool, as an application has one.
+pub async fn admin(server: &Server) -> PgPool {
+    PgPoolOptions::new().max_connections(8).connect(server.url()).await.unwrap()
+}
+
+pub async fn sql(pool: &PgPool, text: &str) {
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(pool).await.unwrap();
+}
+
+pub async fn number(pool: &PgPool, text: &str) -> i64 {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(text.to_owned())).fetch_one(pool).await.unwrap()
+}
+
+pub fn name(text: &str) -> ResourceName {
+    ResourceName::parse(text).unwrap()
+}
+
+pub fn attempt(resource: &str, ttl_ms: u64) -> Attempt {
+    Attempt::new(name(resource), Ttl::parse(Duration::from_millis(ttl_ms)).unwrap()).unwrap()
+}
+
+pub async fn take(backend: &PostgresBackend, resource: &str, ttl_ms: u64) -> Lease {
+    match backend.acquire(&attempt(resource, ttl_ms)).await.unwrap() {
+        Acquisition::Acquired(lease) => lease,
+        Acquisition::Held(held) => panic!("{resource} is held: {held:?}"),
+    }
+}
+
+pub async fn is_held(backend: &PostgresBackend, resource: &str) -> bool {
+    matches!(backend.acquire(&attempt(resource, 10_000)).await.unwrap(), Acquisition::Held(_))
+}
+
+pub fn value(lease: &Lease) -> u64 {
+    lease.token().unwrap().value()
+}
+
+/// Waits until the server itself says that the lease's time is over.
+pub async fn until_expired(backend: &PostgresBackend, resource: &str) {
+    while backend.inspect(&name(resource)).await.unwrap().held.is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
