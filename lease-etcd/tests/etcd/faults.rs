@@ -1,0 +1,222 @@
+//! What others do to the keys, lost replies, late requests, and a killed server.
+
+use crate::support::*;
+use lease_core::{Acquisition, Claim, Effect, LeaseBackend, LeaseError, LossReason, Release, Renewal};
+use lease_etcd::EtcdBackend;
+use lease_servers::{Direction, Mode, Once, Proxy, Server};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(30);
+const KEY: &str = "leasehold/lease/grant/r";
+
+#[tokio::test]
+async fn a_key_deleted_by_hand_is_a_loss_though_its_etcd_lease_lives() {
+    let server = server();
+    let (backend, raw) = (backend(&server).await, raw(&server).await);
+    let lease = acquire(&backend, "r", LONG).await;
+    raw.kv_client().delete(KEY, None).await.unwrap();
+    assert_eq!(etcd_leases(&raw).await, 1, "a keep-alive alone would succeed");
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Gone)));
+    assert_eq!(backend.release(&elsewhere(&lease)).await.unwrap(), Release::NotHeld);
+
+    // Somebody else's record under the key is left alone.
+    let next = acquire(&backend, "r", LONG).await;
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Superseded)));
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld);
+    assert!(matches!(backend.renew(&next).await.unwrap(), Renewal::Renewed(_)));
+}
+
+#[tokio::test]
+async fn a_record_put_back_by_hand_is_not_the_same_grant() {
+    let server = server();
+    let (backend, raw) = (backend(&server).await, raw(&server).await);
+    let lease = acquire(&backend, "r", LONG).await;
+    let record = raw.kv_client().get(KEY, None).await.unwrap().take_kvs().remove(0);
+    raw.kv_client().delete(KEY, None).await.unwrap();
+    let same = etcd_client::PutOptions::new().with_lease(record.lease());
+    raw.kv_client().put(KEY, record.value(), Some(same)).await.unwrap();
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(_)), "it was not held all the time");
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld);
+    assert!(is_held(&backend, "r").await);
+}
+
+#[tokio::test]
+async fn a_revoked_etcd_lease_is_a_loss_at_once() {
+    let server = server();
+    let (backend, raw) = (backend(&server).await, raw(&server).await);
+    let lease = acquire(&backend, "r", LONG).await;
+    let id = raw.lease_client().leases().await.unwrap().leases().first().unwrap().id();
+    raw.lease_client().revoke(id).await.unwrap();
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Gone)));
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld);
+}
+
+#[tokio::test]
+async fn foreign_data_is_named_and_left_alone() {
+    let server = server();
+    let (backend, raw) = (backend(&server).await, raw(&server).await);
+    raw.kv_client().put(KEY, "precious", None).await.unwrap();
+    for error in
+        [backend.acquire(&attempt("r", LONG)).await.unwrap_err(), backend.inspect(&name("r")).await.unwrap_err()]
+    {
+        assert!(matches!(error, LeaseError::ForeignData { .. }), "{error:?}");
+        assert_eq!(error.effect(), Effect::None);
+    }
+    backend.abandon(&attempt("r", LONG)).await.unwrap();
+    assert_eq!(raw.kv_client().get(KEY, None).await.unwrap().kvs().first().unwrap().value(), b"precious");
+}
+
+#[tokio::test]
+async fn a_vanished_incarnation_gives_a_new_authority() {
+    let server = server();
+    let (backend, raw) = (backend(&server).await, raw(&server).await);
+    let before = acquire(&backend, "r", LONG).await;
+    let key = "leasehold/lease/incarnation";
+    raw.kv_client().delete(key, None).await.unwrap();
+    let after = acquire(&backend, "s", LONG).await;
+    assert_ne!(before.token().unwrap().authority(), after.token().unwrap().authority());
+    raw.kv_client().put(key, "00000000000000aa", None).await.unwrap();
+    let restored = acquire(&backend, "t", LONG).await;
+    assert!(restored.token().unwrap().authority().as_str().ends_with("-00000000000000aa:0"));
+}
+
+#[tokio::test]
+async fn grants_and_tokens_survive_a_killed_server() {
+    let mut server = server();
+    let backend = backend(&server).await;
+    let lease = acquire(&backend, "r", LONG).await;
+    let other = acquire(&backend, "s", LONG).await;
+    server.kill();
+    server.restart().unwrap();
+    let backend = EtcdBackend::connect(server.url()).await.unwrap();
+    assert!(matches!(backend.acquire(&attempt("r", LONG)).await.unwrap(), Acquisition::Held(_)));
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)));
+    assert_eq!(backend.release(&other).await.unwrap(), Release::Released);
+    let next = acquire(&backend, "s", LONG).await;
+    assert!(next.token().unwrap() > other.token().unwrap(), "larger, of the same authority");
+    assert!(backend.claims().has(Claim::TokenSurvivesRestart) && backend.claims().has(Claim::LeaseSurvivesRestart));
+}
+
+/// A backend behind a proxy. Its own limit is long, so that it never takes a request back.
+async fn patient(server: &Server) -> (Proxy, EtcdBackend) {
+    let proxy = Proxy::to(server.port()).unwrap();
+    let url = format!("etcd://127.0.0.1:{}/?call_timeout_ms=600000", proxy.port());
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    (proxy, backend)
+}
+
+/// Waits until the proxy has seen more requests than `seen`.
+async fn until_requests(proxy: &Proxy, seen: u64) {
+    while proxy.counts().0 <= seen {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Starts to acquire and holds the transaction back on its way, while its etcd lease is there already.
+async fn held_back(server: &Server, mine: &lease_core::Attempt) -> (Proxy, tokio::task::JoinHandle<()>) {
+    let (proxy, backend) = patient(server).await;
+    let raw = raw(server).await;
+    let before = etcd_leases(&raw).await;
+    // The reply to the request for the etcd lease waits in the proxy until the trap for what follows is set.
+    proxy.set(Direction::Replies, Mode::Hold);
+    let mine = mine.clone();
+    let acquiring = tokio::spawn(async move { drop(backend.acquire(&mine).await) });
+    while etcd_leases(&raw).await == before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    proxy.set(Direction::Requests, Mode::Hold);
+    let seen = proxy.counts().0;
+    proxy.set(Direction::Replies, Mode::Pass);
+    until_requests(&proxy, seen).await;
+    (proxy, acquiring)
+}
+
+#[tokio::test]
+async fn a_late_transaction_makes_a_grant_unless_the_attempt_was_abandoned() {
+    for abandon in [false, true] {
+        let server = server();
+        let direct = backend(&server).await;
+        let mine = attempt("r", LONG);
+        let (proxy, acquiring) = held_back(&server, &mine).await;
+        assert!(!is_held(&direct, "r").await);
+        if abandon {
+            direct.abandon(&mine).await.unwrap();
+        }
+        proxy.set(Direction::Requests, Mode::Pass);
+        acquiring.await.unwrap();
+        assert_eq!(is_held(&direct, "r").await, !abandon, "the control shows that it was on its way");
+    }
+}
+
+#[tokio::test]
+async fn a_late_transaction_makes_no_grant_after_a_repeat_was_released() {
+    let server = server();
+    let direct = backend(&server).await;
+    let mine = attempt("r", LONG);
+    let (proxy, acquiring) = held_back(&server, &mine).await;
+    let lease = repeat(&direct, &mine).await;
+    assert!(matches!(direct.renew(&lease).await.unwrap(), Renewal::Renewed(_)), "on the repeat's own etcd lease");
+    assert_eq!(direct.release(&lease).await.unwrap(), Release::Released);
+    proxy.set(Direction::Requests, Mode::Pass);
+    acquiring.await.unwrap();
+    assert!(!is_held(&direct, "r").await);
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_grant() {
+    let server = server();
+    let (direct, raw) = (backend(&server).await, raw(&server).await);
+    let proxy = Proxy::to(server.port()).unwrap();
+    let url = format!("etcd://127.0.0.1:{}/?call_timeout_ms=500", proxy.port());
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    let mine = attempt("r", LONG);
+    proxy.set(Direction::Replies, Mode::Hole);
+    let error = backend.acquire(&mine).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    proxy.set(Direction::Replies, Mode::Pass);
+    let lease = repeat(&backend, &mine).await;
+    assert!(lease.remaining() < LONG, "it counts from the first send");
+    assert_eq!(repeat(&direct, &mine).await.token(), lease.token());
+
+    for fault in [Once::CutBeforeRequest, Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply] {
+        proxy.once(fault);
+        match backend.renew(&lease).await {
+            Ok(Renewal::Renewed(_)) => {}
+            Ok(lost) => panic!("{lost:?}"),
+            Err(error) => assert_eq!(error.effect(), Effect::Unknown, "{error}"),
+        }
+        assert!(proxy.happened());
+        assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)), "{fault:?}");
+    }
+    proxy.set(Direction::Replies, Mode::Hole);
+    let error = backend.release(&lease).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    proxy.set(Direction::Replies, Mode::Pass);
+    assert!(matches!(backend.release(&lease).await.unwrap(), Release::Released | Release::EndedCauseUnknown));
+    assert!(!is_held(&direct, "r").await);
+    // One of the attempt's requests has had no answer, so the store remembers for as long as it could still arrive.
+    assert!(keys(&raw).await.iter().any(|kv| kv.key().starts_with(b"leasehold/lease/spent/")));
+}
+
+#[tokio::test]
+async fn a_dropped_acquire_leaves_nothing_past_its_ttl() {
+    let server = server();
+    let (backend, raw) = (backend(&server).await, raw(&server).await);
+    for polls in 0..12 {
+        let mine = attempt("r", TTL);
+        let mut acquiring = Box::pin(backend.acquire(&mine));
+        for _ in 0..polls {
+            let once = std::future::poll_fn(|cx| std::task::Poll::Ready(acquiring.as_mut().poll(cx).is_ready()));
+            if once.await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(acquiring);
+    }
+    while etcd_leases(&raw).await > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(keys(&raw).await.len(), 1, "the incarnation");
+    acquire(&backend, "r", TTL).await;
+}

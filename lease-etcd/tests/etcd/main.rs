@@ -1,0 +1,11 @@
+//! The backend and the destination on real etcd servers.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::arithmetic_side_effects, reason = "a test fails by panicking")]
+
+mod faults;
+mod guard;
+mod lifecycle;
+mod listing;
+#[cfg(feature = "testing")]
+mod sabotage;
+mod setup;
+mod support;
