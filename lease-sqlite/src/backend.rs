@@ -180,21 +180,6 @@ impl SqliteBackend {
         let next = if seen < SWEEP_NAMES { None } else { last };
         Ok((u64::try_from(removed).unwrap_or(0), next))
     }
-
-    fn judge(&self, attempt: &Attempt, found: &Found) -> Result<Result<u64, Held>, LeaseError> {
-        let over = |reason| Err(LeaseError::AttemptOver { resource: attempt.resource().clone(), reason });
-        match &found.record {
-            _ if found.spent => over("it was released or abandoned"),
-            Some(record) if record.mine && record.is_live() => Ok(Ok(record.value)),
-            Some(record) if record.mine => over("its grant has ended"),
-            Some(record) if record.is_live() => Ok(Err(Held::for_another(Some(record.remaining)))),
-            _ => match found.out_of_range() {
-                Some(error) => Err(error),
-                // The one condition that is left: the write lock came after the attempt's own TTL.
-                None => over("its own TTL has passed since it was first sent"),
-            },
-        }
-    }
 }
 
 impl Sweeper {
@@ -246,7 +231,7 @@ impl LeaseBackend for SqliteBackend {
             sent.answered();
         }
         let found = one(&answer?, Operation::Acquire, Found::decode)?;
-        let value = match self.judge(attempt, &found)? {
+        let value = match judge(attempt, &found)? {
             Ok(value) => value,
             Err(held) => return Ok(Acquisition::Held(held)),
         };
@@ -382,6 +367,22 @@ impl LeaseBackend for SqliteBackend {
 
     fn fence(&self) -> Fence<'_> {
         Fence::LiveOwner(self)
+    }
+}
+
+/// What a look after the grant says: the value of the attempt's live grant, or who holds the resource.
+fn judge(attempt: &Attempt, found: &Found) -> Result<Result<u64, Held>, LeaseError> {
+    let over = |reason| Err(LeaseError::AttemptOver { resource: attempt.resource().clone(), reason });
+    match &found.record {
+        _ if found.spent => over("it was released or abandoned"),
+        Some(record) if record.mine && record.is_live() => Ok(Ok(record.value)),
+        Some(record) if record.mine => over("its grant has ended"),
+        Some(record) if record.is_live() => Ok(Err(Held::for_another(Some(record.remaining)))),
+        _ => match found.out_of_range() {
+            Some(error) => Err(error),
+            // The one condition that is left: the write lock came after the attempt's own TTL.
+            None => over("its own TTL has passed since it was first sent"),
+        },
     }
 }
 

@@ -14,6 +14,7 @@ use lease_core::{BootInstant, Effect, LeaseError, Operation};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection};
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
@@ -194,16 +195,13 @@ impl Database {
         W: Future<Output = Result<T, LeaseError>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let caller = Arc::new(Caller::default());
-        let here = Here(Arc::clone(&caller));
-        let work = work(caller);
+        let here = Here(Arc::default());
+        let work = work(Arc::clone(&here.0));
         tokio::spawn(async move {
             // Whoever does not wait any more does not hear of it.
             drop(reply.send(work.await));
         });
-        let answer = tokio::time::timeout_at(until, answer).await;
-        drop(here);
-        match answer {
+        match tokio::time::timeout_at(until, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(LeaseError::Connection {
                 operation,
@@ -211,7 +209,11 @@ impl Database {
                 effect,
                 source: None,
             }),
-            Err(_) => Err(timeout(operation, self.config.options().call_timeout, effect)),
+            Err(_) => {
+                let limit = self.config.options().call_timeout;
+                let effect = if here.0.leave() { Effect::None } else { effect };
+                Err(timeout(operation, limit, effect))
+            }
         }
     }
 
@@ -237,24 +239,39 @@ impl Database {
     }
 }
 
-/// Whether the caller of a task still waits for it.
+/// What caller and task agree on: that the step runs, or that nobody waits for it any more. Whoever is first decides.
 #[derive(Debug, Default)]
-pub(crate) struct Caller {
-    gone: std::sync::atomic::AtomicBool,
-}
+pub(crate) struct Caller(AtomicU8);
+
+const WAITING: u8 = 0;
+const RUNNING: u8 = 1;
+const GONE: u8 = 2;
 
 impl Caller {
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(std::sync::atomic::Ordering::SeqCst)
+    /// The task's side, once it has the write lock: whether the step is still wanted.
+    fn begin(&self) -> bool {
+        self.decide(RUNNING) != GONE
+    }
+
+    /// The caller's side: whether it left before the step began, so that it never will.
+    fn leave(&self) -> bool {
+        self.decide(GONE) == GONE
+    }
+
+    fn decide(&self, wanted: u8) -> u8 {
+        match self.0.compare_exchange(WAITING, wanted, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => wanted,
+            Err(decided) => decided,
+        }
     }
 }
 
-/// The caller's side: dropped when it stops waiting, for whatever reason.
+/// The caller's side; dropped when it stops waiting, for whatever reason.
 struct Here(Arc<Caller>);
 
 impl Drop for Here {
     fn drop(&mut self) {
-        self.0.gone.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.0.leave();
     }
 }
 
@@ -297,7 +314,7 @@ impl Step {
             return Err(error::of_operation(e, self.operation).into());
         }
         let on_path = self.database.is_on_path(&open);
-        if caller.is_gone() || !on_path {
+        if !on_path || !caller.begin() {
             self.roll_back(open, on_path).await;
             return Err(error::replaced(self.operation).into());
         }

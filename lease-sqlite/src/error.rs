@@ -46,9 +46,9 @@ pub(crate) fn of_operation(error: sqlx::Error, operation: Operation) -> LeaseErr
             format!("another process held the write lock of the file for longer than half the call timeout ({reason})"),
             error,
         ),
-        Some(READONLY | PERM | AUTH) => not_allowed(error, operation),
-        Some(CANTOPEN) => unreachable_file(reason, error),
-        Some(CORRUPT | NOTADB) => not_a_database(reason, error),
+        // What else keeps SQLite from opening a file was looked at before: see `check_path`.
+        Some(READONLY | PERM | AUTH | CANTOPEN) => not_allowed(error, operation),
+        Some(CORRUPT | NOTADB) => not_a_database(error),
         Some(FULL) => {
             store(Effect::None, Advice::Fix, format!("the disk or the quota is full; make room ({reason})"), error)
         }
@@ -135,18 +135,9 @@ fn not_allowed(error: sqlx::Error, operation: Operation) -> LeaseError {
     }
 }
 
-fn unreachable_file(reason: String, error: sqlx::Error) -> LeaseError {
-    LeaseError::MissingPrivilege {
-        operation: Operation::Connect,
-        reason,
-        advice: ADVICE.into(),
-        source: Some(Box::new(error)),
-    }
-}
-
-fn not_a_database(reason: String, error: sqlx::Error) -> LeaseError {
+fn not_a_database(error: sqlx::Error) -> LeaseError {
     LeaseError::NotSetUp {
-        reason: format!("the file is damaged or no SQLite database ({reason})"),
+        reason: format!("the file is damaged or no SQLite database ({error})"),
         advice: "name another file, or restore this one and raise the epoch".into(),
         source: Some(Box::new(error)),
     }

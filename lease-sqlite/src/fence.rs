@@ -35,16 +35,12 @@ impl SqliteBackend {
                 .await
                 .map_err(|e| crate::error::of_operation(e, Operation::FencedWrite))?;
             let found = one(&rows, Operation::FencedWrite, Found::decode)?;
-            match found.record.as_ref().filter(|_| found.loss().is_none()) {
-                Some(record) => {
-                    let now = BootInstant::from_nanos(u64::try_from(moment.now).unwrap_or(0));
-                    Ok(Some((open, now.saturating_add(record.remaining))))
-                }
-                None => {
-                    open.rollback().await;
-                    Ok(None)
-                }
+            if let Some(record) = found.record.as_ref().filter(|_| found.loss().is_none()) {
+                let now = BootInstant::from_nanos(u64::try_from(moment.now).unwrap_or(0));
+                return Ok(Some((open, now.saturating_add(record.remaining))));
             }
+            open.rollback().await;
+            Ok(None)
         };
         let begun = database.in_task(Operation::FencedWrite, Effect::None, until, work).await?;
         let (open, expires) = begun.ok_or_else(|| refused(lease.resource()))?;

@@ -57,9 +57,9 @@ pub(crate) async fn ensure(connection: &mut SqliteConnection, tables: &[Table]) 
 
 /// The statement that removes the tables.
 pub(crate) fn drop_text(tables: &[Table]) -> String {
-    let mut text: String = tables.iter().map(|table| format!("DROP TABLE IF EXISTS {};", table.name)).collect();
-    text.push_str("COMMIT");
-    text
+    let mut steps: Vec<_> = tables.iter().map(|t| format!("DROP TABLE IF EXISTS {};", t.name)).collect();
+    steps.push("COMMIT".into());
+    steps.concat()
 }
 
 async fn stored(connection: &mut SqliteConnection, tables: &[Table]) -> Result<Vec<Option<String>>, sqlx::Error> {

@@ -1,5 +1,4 @@
 //! The life of a lease, on a real file and mostly on virtual time.
-#![expect(unreachable_pub, reason = "the shared module of the tests")]
 
 mod support;
 
@@ -249,14 +248,14 @@ async fn list_goes_by_prefix_in_pages_and_shows_live_grants_only() {
     assert_eq!(backend.list("", None, 0).await.unwrap().grants.len(), 1, "at least one");
     assert_eq!(names(&backend.list("b", Some(&name("a")), 9).await.unwrap()), ["b"]);
     let mut plain = place.plain().await;
-    let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(
+    let steps: Vec<(i64, i64, i64, String)> = sqlx::query_as(
         "EXPLAIN QUERY PLAN SELECT resource FROM leasehold_lease WHERE resource >= ?1 AND NOT (?2 AND resource = ?1)
          AND (?3 IS NULL OR resource < ?3) ORDER BY resource",
     )
     .fetch_all(&mut plain)
     .await
     .unwrap();
-    assert!(plan.iter().all(|step| !step.3.contains("SCAN")), "{plan:?}");
+    assert!(steps.iter().all(|step| !step.3.contains("SCAN")), "{steps:?}");
 }
 
 #[tokio::test]

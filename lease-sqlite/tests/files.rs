@@ -1,0 +1,187 @@
+//! What can be wrong with the file, and what the error says to do. The least-privileged account.
+
+mod support;
+
+use lease_core::{Advice, Effect, ErrorKind, LeaseBackend as _, LeaseError, Release, Renewal};
+use lease_sqlite::{SqliteBackend, SqliteDestination};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use support::*;
+
+async fn refusal(url: &str) -> LeaseError {
+    let error = SqliteBackend::connect(url).await.unwrap_err();
+    let other = SqliteDestination::connect(url).await.unwrap_err();
+    assert_eq!(error.kind(), other.kind(), "backend and destination agree: {error} / {other}");
+    assert_eq!(error.effect(), Effect::None);
+    error
+}
+
+#[tokio::test]
+async fn a_missing_directory_a_directory_and_a_foreign_file_are_told_apart() {
+    let place = Place::new();
+    let folder = place.folder.path().display();
+    let error = refusal(&format!("sqlite://{folder}/missing/leases.db")).await;
+    assert!(matches!(error, LeaseError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains("create it"), "{error}");
+
+    let error = refusal(&format!("sqlite://{folder}")).await;
+    assert!(matches!(error, LeaseError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains("name a file in it"), "{error}");
+
+    let text = "this is a text of somebody else, long enough to be no empty database. ".repeat(20);
+    std::fs::write(place.path(), &text).unwrap();
+    let error = refusal(&place.url()).await;
+    assert!(matches!(error, LeaseError::NotSetUp { .. }), "{error}");
+    assert!(error.to_string().contains("name another file"), "{error}");
+    assert_eq!(std::fs::read_to_string(place.path()).unwrap(), text, "left alone");
+}
+
+#[tokio::test]
+async fn a_table_without_its_key_is_refused() {
+    for (table, destination) in [
+        ("leasehold_lease (resource TEXT, owner TEXT, value INTEGER)", false),
+        ("leasehold_mark (resource TEXT, authority TEXT, value INTEGER, grant_id TEXT)", true),
+    ] {
+        let place = Place::new();
+        let mut plain = place.plain().await;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE TABLE {table}"))).execute(&mut plain).await.unwrap();
+        let error = if destination {
+            SqliteDestination::connect(&place.url()).await.map(drop).unwrap_err()
+        } else {
+            SqliteBackend::connect(&place.url()).await.map(drop).unwrap_err()
+        };
+        assert!(matches!(error, LeaseError::NotSetUp { .. }), "{error}");
+        assert!(error.to_string().contains("choose another namespace"), "{error}");
+        let other = format!("{}?namespace=other", place.url());
+        SqliteBackend::connect(&other).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_encoding_that_orders_names_otherwise_is_refused() {
+    let place = Place::new();
+    let mut plain = place.plain().await;
+    sqlx::raw_sql("PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (a)").execute(&mut plain).await.unwrap();
+    let error = refusal(&place.url()).await;
+    assert!(matches!(error, LeaseError::NotSetUp { .. }), "{error}");
+    assert!(error.to_string().contains("UTF-16le"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_was_replaced_while_open_is_noticed() {
+    let place = Place::new();
+    let old = place.backend().await;
+    let lease = acquire(&old, "r").await;
+    std::fs::remove_file(place.path()).unwrap();
+    let error = old.renew(&lease).await.unwrap_err();
+    assert!(error.to_string().contains("removed or replaced"), "{error}");
+    assert_eq!((error.effect(), error.advice()), (Effect::None, Advice::TryAgain));
+    let error = old.renew(&lease).await.unwrap_err();
+    assert!(error.to_string().contains("connect anew"), "never silently a new file: {error}");
+    let _ = std::fs::remove_file(place.folder.path().join("leases.db-wal"));
+    let _ = std::fs::remove_file(place.folder.path().join("leases.db-shm"));
+
+    let new = place.backend().await;
+    let next = acquire(&new, "r").await;
+    assert_eq!(next.token().partial_cmp(&lease.token()), None, "another history, another authority");
+    assert!(matches!(old.renew(&lease).await, Ok(Renewal::Lost(_))), "it follows the path");
+}
+
+#[tokio::test]
+async fn one_file_under_any_name_of_it() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    let link = place.folder.path().join("link.db");
+    std::os::unix::fs::symlink(place.path(), &link).unwrap();
+    let other = SqliteBackend::connect(&format!("sqlite://{}", link.display())).await.unwrap();
+    let lease = acquire(&other, "r").await;
+    assert!(is_held(&backend, "r").await);
+    assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
+}
+
+const URL: &str = "LEASE_SQLITE_TEST_URL";
+const NOBODY: u32 = 65_534;
+
+/// Runs the test `role` of this file as an unprivileged user, and gives back what it printed.
+fn as_nobody(role: &str, url: &str) -> String {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", role, "--nocapture", "--ignored"]).env(URL, url);
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+fn open_to_nobody(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn an_account_that_owns_file_and_directory_can_do_everything() {
+    let place = Place::new();
+    open_to_nobody(place.folder.path(), 0o700);
+    if is_root() {
+        chown(place.folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    assert!(as_nobody("role_runs_all_operations", &place.url()).contains("all done"));
+}
+
+#[tokio::test]
+#[ignore = "a role of another test"]
+async fn role_runs_all_operations() {
+    use lease_core::GuardedDestination as _;
+    let url = std::env::var(URL).unwrap();
+    let backend = SqliteBackend::connect(&url).await.unwrap();
+    let lease = acquire(&backend, "r").await;
+    assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Renewed(_))));
+    backend.begin_fenced(&lease).await.unwrap().commit().await.unwrap();
+    assert_eq!(backend.list("", None, 1).await.unwrap().grants.len(), 1);
+    assert!(backend.inspect(&name("r")).await.unwrap().held.is_some());
+    assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
+    backend.abandon(&attempt("r", TEN)).await.unwrap();
+    backend.clean_up().await.unwrap();
+    let destination = SqliteDestination::connect(&url).await.unwrap();
+    destination.adopt(None, &authority("a")).await.unwrap();
+    destination.write(&name("r"), &token(1, 1), "x").await.unwrap();
+    destination.purge().await.unwrap();
+    backend.purge().await.unwrap();
+    println!("all done");
+}
+
+/// A file or a directory that this user may not write to, and one that it may not look into.
+#[test]
+fn a_missing_permission_is_named_with_what_is_needed() {
+    for (what, folder_mode, file_mode) in
+        [("file", 0o777, 0o444), ("directory", 0o555, 0o666), ("no entry", 0o000, 0o666)]
+    {
+        let place = Place::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut plain = place.plain().await;
+            sqlx::raw_sql("PRAGMA journal_mode = wal; CREATE TABLE t (a)").execute(&mut plain).await.unwrap();
+            sqlx::Connection::close(plain).await.unwrap();
+        });
+        open_to_nobody(&place.path(), file_mode);
+        open_to_nobody(place.folder.path(), folder_mode);
+        let told = as_nobody("role_is_refused", &place.url());
+        open_to_nobody(place.folder.path(), 0o700);
+        assert!(told.contains("read and write permission"), "{what}: {told}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "a role of another test"]
+async fn role_is_refused() {
+    let error = refusal(&std::env::var(URL).unwrap()).await;
+    assert!(matches!(error, LeaseError::MissingPrivilege { .. }), "{error}");
+    assert_eq!((error.kind(), error.advice()), (ErrorKind::SetUp, Advice::Fix));
+    println!("{error}");
+}

@@ -1,0 +1,187 @@
+//! Every call ends, and a dropped one leaves nothing behind.
+
+mod support;
+
+use lease_core::{
+    Advice, Clock as _, Effect, GuardedDestination as _, LeaseBackend as _, LeaseError, Operation, Release, Renewal,
+    SystemClock,
+};
+use lease_sqlite::SqliteDestination;
+use std::future::Future;
+use std::task::Poll;
+use std::time::Duration;
+use support::*;
+
+const SHORT: &str = "call_timeout_ms=200";
+
+async fn lock(place: &Place) -> sqlx::SqliteConnection {
+    let mut plain = place.plain().await;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut plain).await.unwrap();
+    plain
+}
+
+async fn unlock(mut plain: sqlx::SqliteConnection) {
+    sqlx::query("ROLLBACK").execute(&mut plain).await.unwrap();
+}
+
+/// Whoever holds the write lock does not let go: each call says within its limit that it had no effect.
+#[tokio::test]
+async fn a_write_lock_that_is_never_free_ends_each_call_without_effect() {
+    let place = Place::new();
+    let backend = place.backend_with(SHORT).await;
+    let destination = SqliteDestination::connect(&format!("{}?{SHORT}", place.url())).await.unwrap();
+    let lease = acquire(&backend, "r").await;
+    let locked = lock(&place).await;
+    let attempt = attempt("s", TEN);
+    let errors = [
+        backend.acquire(&attempt).await.unwrap_err(),
+        backend.renew(&lease).await.unwrap_err(),
+        backend.release(&lease).await.unwrap_err(),
+        backend.abandon(&attempt).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!((error.effect(), error.advice()), (Effect::None, Advice::TryAgain), "{error}");
+        assert!(error.to_string().contains("write lock"), "{error}");
+        for secret in [lease.owner().reveal(), attempt.owner().reveal()] {
+            assert!(!format!("{error} {error:?}").contains(&secret));
+        }
+    }
+    assert!(backend.begin_fenced(&lease).await.is_err());
+    assert!(destination.seal(&name("r"), &token(1, 1)).await.is_err());
+    assert!(destination.guard().begin(&name("r"), &token(1, 1)).await.is_err());
+    // What only reads goes on, connecting included.
+    assert!(backend.inspect(&name("r")).await.unwrap().held.is_some());
+    assert_eq!(backend.list("", None, 9).await.unwrap().grants.len(), 1);
+    let late = place.backend_with(SHORT).await;
+    unlock(locked).await;
+    // The refused release was definite, so this one is the whole truth.
+    assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Renewed(_))));
+    assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
+    acquire(&late, "s").await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_behind_another_of_its_process_ends_too() {
+    let place = Place::new();
+    let backend = place.backend_with(SHORT).await;
+    let locked = lock(&place).await;
+    let calls: Vec<_> = (0..5)
+        .map(|n| {
+            let backend = backend.clone();
+            tokio::spawn(async move { backend.acquire(&attempt(&format!("r{n}"), TEN)).await.map(drop) })
+        })
+        .collect();
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error.effect(), Effect::None, "{error}");
+        if let LeaseError::Timeout { operation, limit, .. } = error {
+            assert_eq!((operation, limit), (Operation::Acquire, Duration::from_millis(200)));
+        }
+    }
+    unlock(locked).await;
+    assert!(!is_held(&backend, "r0").await, "none of them was granted late");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_was_dropped_while_waiting_makes_no_grant_later() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    let locked = lock(&place).await;
+    let attempt = attempt("r", TEN);
+    let waiting = tokio::time::timeout(Duration::from_millis(100), backend.acquire(&attempt)).await;
+    assert!(waiting.is_err(), "it waited for the lock");
+    unlock(locked).await;
+    // Behind it in the queue, so that it is over by then.
+    acquire(&backend, "other").await;
+    assert!(backend.inspect(&name("r")).await.unwrap().held.is_none());
+    assert!(try_acquire(&backend, &attempt).await.unwrap().is_some(), "the attempt is still good");
+}
+
+/// Polls `future` so often, with time in between for what it waits for, and drops it; true when it was over by then.
+async fn drop_after(polls: usize, future: impl Future) -> bool {
+    let mut future = Box::pin(future);
+    for _ in 0..polls {
+        let done = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await;
+        if done {
+            return true;
+        }
+        SystemClock.sleep_until(SystemClock.now().saturating_add(Duration::from_micros(200))).await;
+    }
+    false
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_dropped_anywhere_leave_nothing_that_nobody_knows() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    for polls in 0..12 {
+        let attempt = attempt("r", TEN);
+        drop_after(polls, backend.acquire(&attempt)).await;
+        let lease = try_acquire(&backend, &attempt).await.unwrap().expect("the attempt finds or makes its grant");
+        let again = try_acquire(&backend, &attempt).await.unwrap().unwrap();
+        assert_eq!(lease.token(), again.token());
+
+        drop_after(polls, backend.renew(&lease)).await;
+        assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Renewed(_))));
+
+        drop_after(polls, async { backend.begin_fenced(&lease).await.unwrap().commit().await }).await;
+        drop_after(polls, backend.inspect(&name("r"))).await;
+
+        drop_after(polls, backend.release(&lease)).await;
+        assert!(matches!(backend.release(&lease).await, Ok(Release::Released)), "after {polls} polls");
+
+        drop_after(polls, backend.abandon(&attempt)).await;
+        backend.abandon(&attempt).await.unwrap();
+        unlock(lock(&place).await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guarded_commit_dropped_anywhere_is_whole_or_not_there() {
+    let place = Place::new();
+    let destination = SqliteDestination::connect(&place.url()).await.unwrap();
+    destination.adopt(None, &authority("a")).await.unwrap();
+    let mut plain = place.plain().await;
+    sqlx::raw_sql("CREATE TABLE work (value INTEGER)").execute(&mut plain).await.unwrap();
+    for polls in 0..12_u64 {
+        let value = polls + 1;
+        let write = async {
+            let mut transaction = destination.guard().begin(&name("r"), &token(value, value)).await.unwrap();
+            sqlx::query("INSERT INTO work VALUES (?1)")
+                .bind(token(value, value).value_i64())
+                .execute(&mut *transaction)
+                .await
+                .unwrap();
+            transaction.commit().await.unwrap();
+        };
+        drop_after(usize::try_from(polls).unwrap(), write).await;
+        // Behind it in the queue of writers.
+        destination.guard().begin(&name("other"), &token(1, 1)).await.unwrap().commit().await.unwrap();
+        let mark = destination.read(&name("r")).await.unwrap().mark.map_or(0, |(value, _)| value);
+        let written = number(&mut plain, "SELECT coalesce(max(value), 0) FROM work").await;
+        assert_eq!(i64::try_from(mark).unwrap(), written, "mark and data, after {polls} polls");
+    }
+}
+
+/// A runtime that ends takes its tasks with it, wherever they are; the file must be free afterwards.
+#[test]
+fn a_runtime_that_ends_in_the_middle_leaves_the_file_free() {
+    let place = Place::new();
+    for pause_us in [0, 50, 100, 200, 400, 800] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let backend = runtime.block_on(place.backend());
+        for n in 0..20 {
+            let backend = backend.clone();
+            runtime.spawn(async move { backend.acquire(&attempt(&format!("{pause_us}/{n}"), TEN)).await.map(drop) });
+        }
+        std::thread::sleep(Duration::from_micros(pause_us));
+        runtime.shutdown_background();
+        let next = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        next.block_on(async {
+            unlock(lock(&place).await).await;
+            // The same instance, whose connection may have gone with its task.
+            let lease = acquire(&backend, &format!("after {pause_us}")).await;
+            assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
+        });
+    }
+}
