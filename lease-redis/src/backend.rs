@@ -17,7 +17,7 @@ use std::time::Duration;
 /// A lease backend on one Redis server. Clones share its connection.
 ///
 /// Dropping the last clone closes the connection; leases that are held stay until their TTL ends.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RedisBackend {
     pub(crate) link: Link,
     pub(crate) keys: Keys,
@@ -25,6 +25,16 @@ pub struct RedisBackend {
     options: ConnectOptions,
     name: &'static str,
     address: String,
+}
+
+impl std::fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisBackend")
+            .field("name", &self.name)
+            .field("link", &self.link)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 impl RedisBackend {

@@ -4,7 +4,7 @@ use crate::backend::remove_all;
 use crate::config::RedisConfig;
 use crate::error::{CallError, foreign, unexpected};
 use crate::keys::Keys;
-use crate::link::{Call, Link};
+use crate::link::Link;
 use crate::wire::{self, GuardScripts, Script};
 use lease_core::{
     Authority, Claims, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Operation, Refusal,
@@ -15,11 +15,17 @@ use std::sync::Arc;
 /// A guarded destination in one Redis server: a register per resource, and [`RedisGuard`] for the caller's own scripts. Clones share its connection.
 ///
 /// Marks never expire. What makes them durable is the server's append-only file; see [`claims`](GuardedDestination::claims).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RedisDestination {
     link: Link,
     keys: Keys,
     scripts: Arc<GuardScripts>,
+}
+
+impl std::fmt::Debug for RedisDestination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisDestination").field("link", &self.link).finish_non_exhaustive()
+    }
 }
 
 impl RedisDestination {
@@ -109,12 +115,8 @@ impl RedisDestination {
             Err(CallError::Server(reply)) if reply.code() == REFUSED => {
                 Err(refused(&guard, &reply.to_string(), resource))
             }
-            Err(error) => Err(self.failed(error, &call, resource)),
+            Err(error) => Err(error.into_lease(&call, Some(resource)).into()),
         }
-    }
-
-    fn failed(&self, error: CallError, call: &Call<'_>, resource: &ResourceName) -> GuardError {
-        GuardError::Store(error.into_lease(call, Some(resource)))
     }
 }
 
@@ -232,7 +234,7 @@ impl GuardedDestination for RedisDestination {
         let call = self.link.begin(Operation::Read);
         let keys = [&*self.keys.trusted(), &self.keys.marks(resource), &self.keys.guarded(resource)];
         let reply = call.eval(&self.scripts.read, &keys, &[]).await;
-        let texts = reply.map_err(|e| self.failed(e, &call, resource))?.into_texts();
+        let texts = reply.map_err(|e| e.into_lease(&call, Some(resource)))?.into_texts();
         let (Some(kind), Some(mark)) = (texts.first(), texts.get(1)) else {
             return Err(unexpected(Operation::Read).into());
         };

@@ -178,7 +178,7 @@ return { 'none', mark or '' }
 ";
 
 /// A script and the hash that the server knows it by.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Script {
     text: String,
     sha: String,
@@ -195,6 +195,12 @@ impl Script {
 
     pub(crate) fn sha(&self) -> &str {
         &self.sha
+    }
+}
+
+impl std::fmt::Debug for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Script({})", self.sha)
     }
 }
 

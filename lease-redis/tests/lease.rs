@@ -1,5 +1,6 @@
 //! Leases on a real server, on both clients.
 #![cfg(any(feature = "client-redis", feature = "client-fred"))]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
 

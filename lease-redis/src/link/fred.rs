@@ -13,7 +13,6 @@ use lease_core::LeaseError;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[derive(Debug)]
 pub(super) struct Fred {
     config: Config,
     connection: ConnectionConfig,
@@ -44,6 +43,13 @@ impl Fred {
         let performance =
             PerformanceConfig { default_command_timeout: config.options.call_timeout, ..PerformanceConfig::default() };
         Ok(Self { config: settings, connection, performance, address: config.address.clone() })
+    }
+}
+
+/// By hand: fred's own configuration prints the password.
+impl std::fmt::Debug for Fred {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fred").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

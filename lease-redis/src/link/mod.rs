@@ -51,7 +51,7 @@ struct Shared {
     connect_timeout: Duration,
     present: RwLock<Present>,
     /// Held by whoever opens a connection, so that a thousand waiting calls open one.
-    opening: Arc<Mutex<()>>,
+    opening: RwLock<Arc<Mutex<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Link {
             call_timeout: config.options.call_timeout,
             connect_timeout: config.options.connect_timeout,
             present: RwLock::default(),
-            opening: Arc::default(),
+            opening: RwLock::default(),
         })))
     }
 
@@ -105,7 +105,7 @@ impl Link {
         if let Some(wire) = self.0.usable() {
             return Ok(wire);
         }
-        let turn = Arc::clone(&self.0.opening).lock_owned().await;
+        let turn = self.0.opening().lock_owned().await;
         if let Some(wire) = self.0.usable() {
             return Ok(wire);
         }
@@ -127,6 +127,18 @@ impl Shared {
 
     fn usable(&self) -> Option<Arc<dyn Wire>> {
         self.present().wire.clone().filter(|wire| !wire.is_closed())
+    }
+
+    fn opening(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.opening.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets the next call open a connection beside one that was too slow for a whole call: it may hang in a path that works again.
+    fn overtake(&self, slow: &Arc<Mutex<()>>) {
+        let mut opening = self.opening.write().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&opening, slow) {
+            *opening = Arc::default();
+        }
     }
 
     /// Keeps `wire` from being used for further requests; those under way end by themselves.
@@ -212,7 +224,9 @@ impl Call<'_> {
     pub(crate) async fn command(&self, words: &[&str]) -> Result<Reply, CallError> {
         let shared = &self.link.0;
         let end = self.end.unwrap_or_else(Instant::now);
+        let opening = shared.opening();
         let Ok(wire) = timeout_at(end, self.link.wire()).await else {
+            shared.overtake(&opening);
             return Err(CallError::Failed(LeaseError::Timeout {
                 operation: self.operation,
                 limit: shared.call_timeout,

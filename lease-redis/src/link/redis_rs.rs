@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[derive(Debug)]
 pub(super) struct RedisRs {
     client: redis::Client,
     address: String,
@@ -52,6 +51,13 @@ fn client(config: &RedisConfig, info: redis::ConnectionInfo) -> Result<redis::Cl
     }
     let _ = config;
     redis::Client::open(info).map_err(Failure::Client)
+}
+
+/// By hand, so that no version of the client can print the password.
+impl std::fmt::Debug for RedisRs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisRs").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 #[async_trait::async_trait]
