@@ -6,35 +6,37 @@ use crate::report::{Cell, Report, Verdict};
 /// What the two-worker cases' ids begin with.
 const TEST: &str = "fencing/pause-past-ttl/";
 
-/// A column of the matrix: one way in which the stale write is sent, or one fact about the stale worker's lease.
+/// Columns of the matrix: one way in which the stale write is sent, or one fact about the stale worker's lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
     /// The ends of the ids of its cases: one, or several of which each backend has one.
-    pub(crate) ids: &'static [&'static str],
-    /// Two or three words for a heading.
+    ids: &'static [&'static str],
+    /// The heading above its columns.
     pub(crate) heading: &'static str,
+    /// The heading of a column without a destination.
+    pub(crate) column: &'static str,
     /// Not about a write.
     is_fact: bool,
 }
 
 const fn write(ids: &'static [&'static str], heading: &'static str) -> Mode {
-    Mode { ids, heading, is_fact: false }
+    Mode { ids, heading, column: SAME, is_fact: false }
 }
 
-const fn fact(ids: &'static [&'static str], heading: &'static str) -> Mode {
-    Mode { ids, heading, is_fact: true }
+const fn fact(ids: &'static [&'static str], column: &'static str) -> Mode {
+    Mode { ids, heading: "A's lease after the pause", column, is_fact: true }
 }
 
 pub(crate) const NATIVE: Mode = write(&["native-live-owner", "native-mark"], "own fence");
 pub(crate) const UNCHECKED: Mode = write(&["native-unchecked"], "same row, unfenced");
-pub(crate) const PLAIN: Mode = write(&["plain"], "no check");
-pub(crate) const GUARDED: Mode = write(&["guarded"], "guarded");
+pub(crate) const PLAIN: Mode = write(&["plain"], "no check at all");
+pub(crate) const GUARDED: Mode = write(&["guarded"], "guarded, B has sealed and written");
 pub(crate) const SEALED: Mode = write(&["sealed-not-written"], "guarded, B has only sealed");
-pub(crate) const NEITHER: Mode = write(&["neither-sealed-nor-written"], "guarded, B not there yet");
-pub(crate) const IGNORED: Mode = write(&["refusal-ignored"], "guard's refusal ignored");
-pub(crate) const KNOWS: Mode = fact(&["knows-at-first-touch"], "A's lease");
-pub(crate) const RENEWS: Mode = fact(&["cannot-renew"], "");
-pub(crate) const LEAVES: Mode = fact(&["release-leaves-holder-alone"], "");
+pub(crate) const NEITHER: Mode = write(&["neither-sealed-nor-written"], "guarded, B has not been there yet");
+pub(crate) const IGNORED: Mode = write(&["refusal-ignored"], "guarded, A ignores the refusal and commits");
+pub(crate) const KNOWS: Mode = fact(&["knows-at-first-touch"], "knows");
+pub(crate) const RENEWS: Mode = fact(&["cannot-renew"], "not renewed");
+pub(crate) const LEAVES: Mode = fact(&["release-leaves-holder-alone"], "B's untouched");
 
 /// The destinations, in the order of the columns.
 const DESTINATIONS: [&str; 6] = [Cell::SAME_STORE, "memory", "sqlite", "redis", "etcd", "postgres"];
@@ -87,10 +89,18 @@ pub(crate) fn word(mode: Mode, cell: Option<&Cell>) -> &'static str {
     }
 }
 
+/// A destination's heading.
+pub(crate) fn short(destination: &str) -> &str {
+    if destination == Cell::SAME_STORE { SAME } else { destination }
+}
+
+const SAME: &str = "same";
+
 /// What the words mean; of those in capitals, only what occurs.
 pub(crate) fn legend(report: &Report) -> String {
-    let mut text =
-        String::from("refused: the stale write did not land · lands: it did, as it must where nothing checks");
+    let mut text = String::from(
+        "same: the lease's own store · refused: A's write did not land · lands: it did, as it must where nothing checks",
+    );
     let has = |verdict| report.cells_of(TEST).any(|cell| cell.verdict == verdict);
     for (verdict, meaning) in [
         (Verdict::HonestNo, "not fenced: it landed, and the backend does not claim otherwise"),

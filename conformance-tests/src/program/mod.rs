@@ -7,6 +7,7 @@ mod evidence;
 mod expected;
 mod failure;
 mod kind;
+mod layout;
 mod markdown;
 mod matrix;
 mod opener;

@@ -1,7 +1,7 @@
 //! Progress while the suite runs, on standard error.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a plain line is written where the last one cannot be overwritten.
@@ -12,32 +12,50 @@ const PLAIN_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct Progress {
     begun: Instant,
     on_terminal: bool,
-    last_plain: Mutex<Option<Instant>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    what: String,
+    last_plain: Option<Instant>,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self {
-            begun: Instant::now(),
-            on_terminal: std::io::stderr().is_terminal() && !dumb,
-            last_plain: Mutex::new(None),
-        }
+        Self { begun: Instant::now(), on_terminal: std::io::stderr().is_terminal() && !dumb, state: Mutex::default() }
     }
 
     /// The run is at `what` now.
     pub(crate) fn at(&self, what: &str) {
+        what.clone_into(&mut self.lock().what);
+        self.show();
+    }
+
+    /// Shows it again every second, so that a long step does not look like a hang. Never ends.
+    pub(crate) async fn keep_showing(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.show();
+        }
+    }
+
+    fn show(&self) {
+        let mut state = self.lock();
         if self.on_terminal {
             // Back to the beginning of the line, and clear it; cut so that it never wraps.
-            let line: String = format!("{} {what}", self.elapsed()).chars().take(78).collect();
+            let line: String = format!("{} {}", self.elapsed(), state.what).chars().take(78).collect();
             write(&format!("\r\u{1b}[2K{line}"));
-            return;
+        } else if state.last_plain.is_none_or(|at| at.elapsed() >= PLAIN_EVERY) {
+            state.last_plain = Some(Instant::now());
+            write(&format!("{} {}\n", self.elapsed(), state.what));
         }
-        let mut last = self.last_plain.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|at| at.elapsed() >= PLAIN_EVERY) {
-            *last = Some(Instant::now());
-            write(&format!("{} {what}\n", self.elapsed()));
-        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere left at worst an old line.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A line that stays.

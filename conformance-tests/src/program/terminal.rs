@@ -2,23 +2,17 @@
 
 use super::evidence;
 use super::expected::Mismatch;
+use super::layout;
 use super::matrix::{self, Mode};
 use super::paint::{Paint, Tone};
 use crate::report::{Cell, Report, Verdict};
-use comfy_table::{ContentArrangement, Table};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The widest line of a table.
-const WIDTH: u16 = 118;
-
-/// The tables of the matrix: modes side by side, so that each table fits [`WIDTH`].
+/// The tables of the matrix: modes side by side, so that each table fits the width of a terminal.
 const TABLES: &[(&str, &[Mode])] = &[
     ("Nothing checks the write (controls: it has to land)", &[matrix::UNCHECKED, matrix::PLAIN, matrix::NEITHER]),
     ("Something checks the write", &[matrix::NATIVE, matrix::GUARDED, matrix::SEALED]),
-    (
-        "A ignores the guard's refusal and commits; and what A's lease does after the pause",
-        &[matrix::IGNORED, matrix::KNOWS, matrix::RENEWS, matrix::LEAVES],
-    ),
+    ("A careless writer, and A's lease", &[matrix::IGNORED, matrix::KNOWS, matrix::RENEWS, matrix::LEAVES]),
 ];
 
 /// The whole report as text.
@@ -49,30 +43,13 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-fn table() -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(WIDTH);
-    table
-}
-
-fn text_of(table: &Table) -> String {
-    let mut out = String::new();
-    for row in table.lines() {
-        line(&mut out, row.trim_end());
-    }
-    out
-}
-
 fn backends(report: &Report) -> String {
-    let mut table = table();
+    let mut table = layout::table();
     table.set_header(["backend", "server", "own fence", "claims"]);
     for backend in &report.backends {
         table.add_row([&backend.name, &backend.server_version, &backend.fence, &backend.claims.join(", ")]);
     }
-    text_of(&table)
+    layout::text(&table)
 }
 
 fn two_workers(report: &Report, paint: Paint) -> String {
@@ -90,41 +67,23 @@ fn two_workers(report: &Report, paint: Paint) -> String {
         if columns.is_empty() {
             continue;
         }
-        line(&mut out, &format!("\n{title}:"));
-        let mut table = table();
-        table.set_header(std::iter::once("\nlease backend".to_owned()).chain(headings(&columns)));
+        line(&mut out, &format!("\n{title}"));
+        let mut table = layout::table();
+        let headings = columns.iter().map(|(mode, destination)| destination.map_or(mode.column, matrix::short));
+        table.set_header(std::iter::once("backend").chain(headings));
         for backend in &report.backends {
-            let words = columns.iter().map(|(mode, destination)| {
-                matrix::word(*mode, matrix::cell(report, *mode, &backend.name, *destination))
-            });
+            let words =
+                columns.iter().map(|(mode, at)| matrix::word(*mode, matrix::cell(report, *mode, &backend.name, *at)));
             table.add_row(std::iter::once(backend.name.as_str()).chain(words));
         }
         for column in table.column_iter_mut() {
             column.set_padding((0, 1));
         }
-        out.push_str(&painted(&text_of(&table), paint));
+        let bands: Vec<&str> = std::iter::once("").chain(columns.iter().map(|(mode, _)| mode.heading)).collect();
+        out.push_str(&painted(&layout::with_bands(&table, &bands), paint));
     }
     line(&mut out, &paint.text(Tone::Faint, &matrix::legend(report)));
     out
-}
-
-/// The mode above its first column, the destination in each.
-fn headings(columns: &[(Mode, Option<&str>)]) -> Vec<String> {
-    let mut last: &[&str] = &[];
-    let mut headings = Vec::new();
-    for (mode, destination) in columns {
-        let upper = if last == mode.ids { "" } else { mode.heading };
-        last = mode.ids;
-        let lower = match (destination, mode.ids) {
-            (Some(destination), _) => destination,
-            (None, ["knows-at-first-touch"]) => "knows it ended",
-            (None, ["cannot-renew"]) => "not renewed",
-            (None, ["release-leaves-holder-alone"]) => "B's left alone",
-            (None, _) => "own store",
-        };
-        headings.push(format!("{upper}\n{lower}"));
-    }
-    headings
 }
 
 /// Colours the words of the matrix and of the summary, after the table was laid out: colour has no width.
@@ -156,7 +115,7 @@ fn summary(report: &Report) -> String {
     }
     let seen: Vec<Verdict> =
         Verdict::ALL.into_iter().filter(|verdict| report.cells.iter().any(|cell| cell.verdict == *verdict)).collect();
-    let mut table = table();
+    let mut table = layout::table();
     let headings = seen.iter().map(|verdict| verdict.name().replace('_', " "));
     table.set_header(["cases".to_owned(), "cells".to_owned()].into_iter().chain(headings));
     for (group, counts) in &groups {
@@ -165,20 +124,22 @@ fn summary(report: &Report) -> String {
             seen.iter().map(|verdict| counts.get(verdict).map_or_else(|| "-".to_owned(), ToString::to_string));
         table.add_row([(*group).to_owned(), total.to_string()].into_iter().chain(numbers));
     }
-    text_of(&table)
+    layout::text(&table)
 }
 
-/// The cells that have to be looked at.
+/// The cells that have to be looked at. The first one of each case comes with its evidence; the report has that of all.
 fn findings(report: &Report, mismatches: &[Mismatch], paint: Paint) -> String {
     let mut out = String::new();
     let mut count = 0_usize;
+    let mut shown = BTreeSet::new();
     for cell in &report.cells {
         let mismatch = mismatches.iter().find(|mismatch| mismatch.is_of(cell));
         if mismatch.is_none() && !needs_a_look(cell.verdict) {
             continue;
         }
         count = count.saturating_add(1);
-        out.push_str(&finding(report, cell, mismatch, paint));
+        let with_evidence = shown.insert((&cell.case, &cell.destination));
+        out.push_str(&finding(report, cell, mismatch, with_evidence, paint));
     }
     if count > 0 {
         line(
@@ -196,7 +157,7 @@ fn needs_a_look(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Broken | Verdict::ControlFailed | Verdict::Unproven | Verdict::Unclaimed)
 }
 
-fn finding(report: &Report, cell: &Cell, mismatch: Option<&Mismatch>, paint: Paint) -> String {
+fn finding(report: &Report, cell: &Cell, mismatch: Option<&Mismatch>, with_evidence: bool, paint: Paint) -> String {
     let mut out = String::new();
     let verdict = cell.verdict.name().replace('_', " ");
     let place = cell.destination.as_ref().map_or_else(String::new, |destination| format!(" at {destination}"));
@@ -212,8 +173,10 @@ fn finding(report: &Report, cell: &Cell, mismatch: Option<&Mismatch>, paint: Pai
     if let Some(text) = &cell.finding {
         line(&mut out, &format!("  {}", text.replace('\n', "\n  ")));
     }
-    for evidence in evidence::lines(cell) {
-        line(&mut out, &format!("    {evidence}"));
+    if with_evidence {
+        for evidence in evidence::lines(cell) {
+            line(&mut out, &format!("    {evidence}"));
+        }
     }
     line(&mut out, &format!("  repeat: {}", repeat(report, cell)));
     out

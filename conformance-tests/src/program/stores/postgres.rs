@@ -75,10 +75,12 @@ impl TestDestination for Destination {
     ) -> Result<(), GuardError> {
         let mut connection = self.own.connect().await?;
         let mut transaction = begin(&mut connection).await?;
-        // A careless caller looks at neither answer.
-        drop(self.guarded.guard().admit(&mut transaction, resource, token).await);
+        // A careless caller looks at none of the answers. The client reports a commit that the server turned into a rollback as done, so
+        // the refusal is the last thing that anybody said about it.
+        let asked = self.guarded.guard().admit(&mut transaction, resource, token).await;
         drop(self.put(&mut transaction, resource, value).await);
-        Ok(raw::bounded(Operation::GuardedWrite, transaction.commit()).await?)
+        raw::bounded(Operation::GuardedWrite, transaction.commit()).await?;
+        asked
     }
 
     async fn write_and_roll_back(
