@@ -7,16 +7,16 @@ use crate::fence::PostgresFence;
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
 use lease_core::{
-    Acquisition, Advice, Attempt, Claims, CleanUp, Description, Effect, Fence, GrantId, Held, Inspection, Lease,
-    LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
+    Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, Description, Effect, Fence, GrantId, Held, Inspection,
+    Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
     ResourceName, SharedClock, accept_grant,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a statement is run anew because the row changed between its snapshot and its lock. Each time somebody else
-/// got something done, so more than two in a row are rare.
-const ROUNDS: u32 = 8;
+/// How often a statement is run because the row changed between its snapshot and its lock. Each time somebody else got something
+/// done, so more than two in a row are rare.
+const ROUNDS: u32 = 4;
 
 /// Leases in PostgreSQL. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -102,21 +102,20 @@ impl PostgresBackend {
         self.pool.call(operation)
     }
 
-    /// One statement of `acquire`. `repeat` waits for a transaction that has the row locked: it may be this attempt's own.
+    /// One statement of a call of `acquire` that began at `began`.
     async fn try_grant(
         &self,
         call: &Call<'_>,
         checkout: &mut Checkout<'_>,
         attempt: &Attempt,
-        granted_ttl: Duration,
+        (granted_ttl, began): (Duration, BootInstant),
     ) -> Result<Grant, LeaseError> {
         let (owner, grant) = (attempt.owner().reveal(), attempt.grant().to_hex());
-        let now = self.clock().now();
-        let sent = attempt.begin_send(now, granted_ttl)?;
+        let sent = attempt.begin_send(self.clock().now(), granted_ttl)?;
         let first_sent = sent.first_sent();
         let statements = &self.pool.statements;
         // A repeat waits for whoever has the row locked, since that may be an earlier request of the same attempt.
-        let text = if first_sent < now { &statements.acquire_again } else { &statements.acquire };
+        let text = if first_sent < began { &statements.acquire_again } else { &statements.acquire };
         let query = sqlx::query_as(text.clone())
             .bind(attempt.resource().as_str())
             .bind(&owner)
@@ -250,11 +249,12 @@ impl LeaseBackend for PostgresBackend {
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
         let call = self.call(Operation::Acquire);
+        let began = self.clock().now();
         let mut made = None;
         {
             let mut checkout = call.checkout().await?;
             for _ in 0..ROUNDS {
-                match self.try_grant(&call, &mut checkout, attempt, granted_ttl).await? {
+                match self.try_grant(&call, &mut checkout, attempt, (granted_ttl, began)).await? {
                     Grant::Made(lease) => {
                         made = Some(lease);
                         break;
