@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// How long connecting may take before it counts as failed.
+pub(crate) const CONNECTING: Duration = Duration::from_secs(60);
+
 /// What was seen, by name.
 pub(crate) type Evidence = BTreeMap<String, Value>;
 
@@ -167,7 +170,7 @@ impl Stage {
 
     /// A new client, recorded and with every call bounded.
     pub(crate) async fn client(&self) -> Result<Recorded, Stop> {
-        let connecting = tokio::time::timeout(Duration::from_secs(60), self.run.subject.client());
+        let connecting = tokio::time::timeout(CONNECTING, self.run.subject.client());
         let client = connecting.await.map_err(|_| Stop::NotTried("connecting did not end within 60 s".into()))?;
         let client = client.map_err(|e| Stop::NotTried(format!("cannot connect: {e}")))?;
         Ok(Recorded::new(client, self.recorder.clone()))
@@ -175,7 +178,7 @@ impl Stage {
 
     /// A new client that forgets idle names soon.
     pub(crate) async fn forgetful_client(&self) -> Result<Recorded, Stop> {
-        let connecting = tokio::time::timeout(Duration::from_secs(60), self.run.subject.forgetful_client());
+        let connecting = tokio::time::timeout(CONNECTING, self.run.subject.forgetful_client());
         match connecting.await {
             Err(_) => Err(Stop::NotTried("connecting did not end within 60 s".into())),
             Ok(None) => Err(Stop::NotTried("the subject gives no client that forgets idle names soon".into())),

@@ -43,6 +43,10 @@ impl Place for MemoryPlace {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
     }
+
+    fn lives_in_process(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Debug)]

@@ -32,6 +32,12 @@ pub trait Subject: std::fmt::Debug + Send + Sync {
 
     /// The hands on the server, where the suite has any.
     fn server(&self) -> Option<Arc<dyn ServerControl>>;
+
+    /// Whether the store lives in this process and ends with it, so that no other process can reach it and nothing of it
+    /// survives: what the suite cannot try is then known not to hold. `false` unless it is overridden.
+    fn lives_in_process(&self) -> bool {
+        false
+    }
 }
 
 /// Writes the register behind a native fence without any check.
@@ -91,6 +97,11 @@ pub trait Place: std::fmt::Debug + Send + Sync {
 
     /// The hands on its server, where the suite has any.
     fn server(&self) -> Option<Arc<dyn ServerControl>>;
+
+    /// Whether it lives in this process and ends with it, so that no mark of it survives. `false` unless it is overridden.
+    fn lives_in_process(&self) -> bool {
+        false
+    }
 }
 
 /// Opens backends and destinations by URL: what a worker process has.
@@ -117,10 +128,7 @@ where
         let client = connect();
         Box::pin(async move { client.await.map(|backend| Arc::new(backend) as Arc<dyn LeaseBackend>) })
     };
-    Arc::new(FromClosure {
-        name: name.into(),
-        connect: Box::new(connect),
-    })
+    Arc::new(FromClosure { name: name.into(), connect: Box::new(connect) })
 }
 
 type Connect = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn LeaseBackend>, LeaseError>> + Send + Sync;
@@ -132,9 +140,7 @@ struct FromClosure {
 
 impl std::fmt::Debug for FromClosure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FromClosure")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("FromClosure").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

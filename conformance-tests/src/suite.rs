@@ -1,7 +1,7 @@
 //! Runs the cases on one subject and judges what was seen.
 
-use crate::cases::{self, Case, How};
-use crate::context::{Evidence, Run, Stage, Stop};
+use crate::cases::{self, AtPlace, Case, How};
+use crate::context::{CONNECTING, Evidence, Run, Stage, Stop, destination_name};
 use crate::history;
 use crate::judge::{Observed, Rule, judge};
 use crate::place::MemoryPlace;
@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// How many cases run at the same time, where they may.
@@ -129,7 +128,7 @@ impl Suite {
     pub async fn run(self) -> Report {
         let seed = self.seed.unwrap_or_else(random_seed);
         let mut report = Report { schema: SCHEMA, seed, ..Report::default() };
-        let connecting = tokio::time::timeout(Duration::from_secs(60), self.subject.client());
+        let connecting = tokio::time::timeout(CONNECTING, self.subject.client());
         let first = match connecting.await {
             Ok(Ok(first)) => first,
             Ok(Err(error)) => return self.cannot_run(report, &error.to_string()),
@@ -158,36 +157,28 @@ impl Suite {
     async fn cells(&self, run: &Arc<Run>) -> Vec<Cell> {
         let wanted: Vec<&'static Case> = cases::all().filter(|case| self.wants(case.info.id)).collect();
         let mut sink = Sink::new(self, wanted.len());
-        let (mut together, mut alone, mut pause) = (Vec::new(), Vec::new(), Vec::new());
-        for case in wanted {
-            match case.how {
-                How::Pause => pause.push(case),
-                How::Together(trial) => together.push((case, trial)),
-                How::Alone(trial) => alone.push((case, trial)),
-            }
-        }
-        if !pause.is_empty() {
+        let pause = wanted.iter().filter(|case| matches!(case.how, How::Pause)).count();
+        if pause > 0 {
             for outcome in cases::run_pause(run).await {
                 if self.wants(outcome.case) {
                     sink.take(outcome);
                 }
             }
-            sink.done(pause.len());
+            sink.done(pause);
         }
-        let mut running: JoinSet<Outcome> = JoinSet::new();
-        for (case, trial) in together {
+        let mut running: JoinSet<Vec<Outcome>> = JoinSet::new();
+        let (alone, together): (Vec<&Case>, Vec<&Case>) = wanted.into_iter().partition(|case| case.is_alone());
+        for case in together.into_iter().filter(|case| !matches!(case.how, How::Pause)) {
             if running.len() >= TOGETHER {
                 sink.take_joined(running.join_next().await);
             }
-            running.spawn(trials(Arc::clone(run), case, trial));
+            running.spawn(outcomes(Arc::clone(run), case));
         }
         while let Some(joined) = running.join_next().await {
             sink.take_joined(Some(joined));
         }
-        for (case, trial) in alone {
-            let outcome = trials(Arc::clone(run), case, trial).await;
-            sink.done(1);
-            sink.take(outcome);
+        for case in alone {
+            sink.take_all(outcomes(Arc::clone(run), case).await);
         }
         sink.in_order()
     }
@@ -260,11 +251,18 @@ impl<'a> Sink<'a> {
         self.cells.push(cell);
     }
 
-    fn take_joined(&mut self, joined: Option<Result<Outcome, tokio::task::JoinError>>) {
-        // Panics are caught one level deeper, with the name of their case, so only the end of the runtime is left here.
-        if let Some(Ok(outcome)) = joined {
-            self.done(1);
+    /// Takes the cells of one case.
+    fn take_all(&mut self, outcomes: Vec<Outcome>) {
+        self.done(1);
+        for outcome in outcomes {
             self.take(outcome);
+        }
+    }
+
+    fn take_joined(&mut self, joined: Option<Result<Vec<Outcome>, tokio::task::JoinError>>) {
+        // Panics are caught one level deeper, with the name of their case, so only the end of the runtime is left here.
+        if let Some(Ok(outcomes)) = joined {
+            self.take_all(outcomes);
         }
     }
 
@@ -275,32 +273,82 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Tries a case until it is refuted or all trials are done.
-async fn trials(run: Arc<Run>, case: &'static Case, trial: fn(Stage) -> cases::Trial) -> Outcome {
-    let mut observed = Observed::Held { trials: run.trials };
-    let mut evidence = Evidence::new();
-    for number in 1..=run.trials {
-        let stage = Stage::new(Arc::clone(&run));
-        match caught(&run, &stage, trial(stage.clone())).await {
-            Ok(seen) => evidence = seen,
-            Err(Stop::Refuted(finding)) => {
-                observed = Observed::Refuted { trial: number, finding };
-                break;
+/// Every cell of a case: one, or one for each destination.
+async fn outcomes(run: Arc<Run>, case: &'static Case) -> Vec<Outcome> {
+    match case.how {
+        How::Pause => Vec::new(),
+        How::Together(trial) | How::Alone(trial) => {
+            let (observed, evidence) = trials(&run, trial).await;
+            vec![Outcome {
+                case: case.info.id,
+                destination: None,
+                rule: case.info.rule,
+                declared: run.claims.clone(),
+                observed,
+                evidence,
+            }]
+        }
+        How::AtPlace(trial) => {
+            let mut outcomes = Vec::new();
+            for place in guarded_places(&run) {
+                outcomes.push(at_place(&run, case, place, trial).await);
             }
-            Err(Stop::NotTried(reason)) => {
-                observed = Observed::NotTried { reason };
-                break;
-            }
+            outcomes
         }
     }
+}
+
+/// Where destination cases run: at the lease's own store, since every kind is some backend's own; where none of the places is that, at
+/// every place.
+fn guarded_places(run: &Run) -> Vec<&Arc<dyn Place>> {
+    let own = |place: &&Arc<dyn Place>| place.store_of() == Some(run.subject.name());
+    let own: Vec<_> = run.places.iter().filter(own).collect();
+    if own.is_empty() { run.places.iter().collect() } else { own }
+}
+
+async fn at_place(run: &Arc<Run>, case: &Case, place: &Arc<dyn Place>, trial: fn(AtPlace) -> cases::Trial) -> Outcome {
+    // A claim at a destination is the destination's own.
+    let opening = tokio::time::timeout(CONNECTING, place.open(&run.namespace())).await;
+    let declared = opening.map(|open| open.map(|open| open.claims()));
+    let (declared, (observed, evidence), rule) = match declared {
+        Ok(Ok(declared)) => {
+            let seen = trials(run, |stage| {
+                let place = Arc::clone(place);
+                trial(AtPlace { stage, place })
+            });
+            (declared, seen.await, case.info.rule)
+        }
+        other => {
+            let reason = format!("the destination cannot be opened: {other:?}");
+            let none = (Observed::NotTried { reason }, Evidence::new());
+            // What it would have declared is not known, so it counts as wanted.
+            (Claims::of(&[]), none, Rule::Core)
+        }
+    };
     Outcome {
         case: case.info.id,
-        destination: None,
-        rule: case.info.rule,
-        declared: run.claims.clone(),
+        destination: Some(destination_name(run, place.as_ref())),
+        rule,
+        declared,
         observed,
         evidence,
     }
+}
+
+/// Tries until it is refuted or all trials are done.
+async fn trials(run: &Arc<Run>, trial: impl Fn(Stage) -> cases::Trial) -> (Observed, Evidence) {
+    let mut evidence = Evidence::new();
+    for number in 1..=run.trials {
+        let stage = Stage::new(Arc::clone(run));
+        match caught(run, &stage, trial(stage.clone())).await {
+            Ok(seen) => evidence = seen,
+            Err(Stop::Refuted(finding)) => {
+                return (Observed::Refuted { trial: number, finding }, evidence);
+            }
+            Err(Stop::NotTried(reason)) => return (Observed::NotTried { reason }, evidence),
+        }
+    }
+    (Observed::Held { trials: run.trials }, evidence)
 }
 
 /// Runs one trial on a task of its own, so that a panic is a finding, and checks its history afterwards.

@@ -1,10 +1,22 @@
 //! The registry of cases: data, so that the program, the tests and a third party run the same ones.
 
+mod attempt;
+mod declared;
+mod destination;
+mod exclusion;
+mod expiry;
+mod look;
+mod names;
 mod pause;
+mod release;
+mod renew;
+mod restart;
+mod token;
 
 use crate::context::{CaseResult, Stage};
 use crate::judge::Rule;
 use crate::subject::BoxFuture;
+pub(crate) use destination::AtPlace;
 pub(crate) use pause::run_pause;
 use std::sync::OnceLock;
 
@@ -29,6 +41,24 @@ pub(crate) struct Case {
     pub(crate) how: How,
 }
 
+/// A case from its parts.
+macro_rules! case {
+    ($how:ident, $run:path, $rule:expr, $id:literal, $title:literal, $explain:literal) => {
+        $crate::cases::Case {
+            info: $crate::cases::CaseInfo { id: $id, rule: $rule, title: $title, explain: $explain },
+            how: $crate::cases::How::$how(|at| Box::pin($run(at))),
+        }
+    };
+}
+use case;
+
+impl Case {
+    /// It measures times or disturbs a server, so nothing else may run.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.how, How::Alone(_)) || self.info.rule == Rule::Claim(lease_core::Claim::MarkSurvivesRestart)
+    }
+}
+
 /// The future of one trial.
 pub(crate) type Trial = BoxFuture<'static, CaseResult>;
 
@@ -41,6 +71,8 @@ pub(crate) enum How {
     Together(fn(Stage) -> Trial),
     /// By itself, with nothing else running: it measures times or disturbs the server.
     Alone(fn(Stage) -> Trial),
+    /// At a destination, by itself.
+    AtPlace(fn(AtPlace) -> Trial),
 }
 
 /// Every case there is, in the order of the report.
@@ -52,7 +84,23 @@ pub fn cases() -> &'static [CaseInfo] {
 
 /// The registry.
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
-    [pause::CASES].into_iter().flatten()
+    [
+        pause::CASES,
+        exclusion::CASES,
+        expiry::CASES,
+        renew::CASES,
+        release::CASES,
+        attempt::CASES,
+        token::CASES,
+        names::CASES,
+        look::CASES,
+        declared::CASES,
+        restart::CASES,
+        destination::CASES,
+        destination::RACING,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The rule of a case, by id.

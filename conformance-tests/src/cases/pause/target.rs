@@ -1,7 +1,7 @@
 //! Where the stale writes of one pause go.
 
 use super::{GUARDED, IGNORED, NEITHER, PLAIN, SEALED};
-use crate::context::{Here, Run, Stage, destination_name};
+use crate::context::{CONNECTING, Here, Run, Stage, destination_name};
 use crate::subject::{Place, TestDestination};
 use crate::worker::{Command, How, Worker};
 use lease_core::{Authority, ResourceName};
@@ -143,10 +143,8 @@ pub(super) async fn open_all(
     for (at, mode) in group.places.iter().flat_map(|at| Mode::ALL.map(|mode| (*at, mode))) {
         let Some(place) = stage.run.places.get(at) else { continue };
         let destination = destination_name(&stage.run, place.as_ref());
-        let opened = tokio::time::timeout(
-            std::time::Duration::from_secs(60),
-            open(stage, group, (place.as_ref(), at), mode, resource, authority),
-        );
+        let opened =
+            tokio::time::timeout(CONNECTING, open(stage, group, (place.as_ref(), at), mode, resource, authority));
         match opened.await.unwrap_or_else(|_| Err("opening did not end within 60 s".into())) {
             Ok((key, url, open)) => targets.push(Target { mode, destination, key, url, open }),
             Err(reason) => unopened.push(Unopened { mode, destination, reason }),

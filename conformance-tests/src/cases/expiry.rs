@@ -1,0 +1,163 @@
+//! A grant ends by the store's clock: not before its time, and in the end it does.
+
+use super::{Case, case};
+use crate::context::{
+    CaseResult, Stage, acquire, acquire_when_free, ensure, evidence, is_held, millis, now, pause_for, release,
+    until_free,
+};
+use crate::judge::Rule;
+use lease_core::{LeaseBackend, Ttl, safety_margin};
+use std::time::Duration;
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        Alone,
+        frees,
+        Rule::Core,
+        "expiry/frees",
+        "A grant that nobody renews ends: not before the granted TTL, and in the end it does.",
+        "One client acquires and does nothing; another one tries until it is granted. That must not happen before the granted TTL has passed since the first request was sent (less the declared safety margin), and not later than five times the TTL and the declared lag, and five seconds. The latency is in the evidence."
+    ),
+    case!(
+        Together,
+        held_attempts_do_not_extend,
+        Rule::Core,
+        "expiry/others-do-not-extend",
+        "Attempts of others do not extend a grant.",
+        "While one client's grant runs out, others try again and again. They must be granted in the end."
+    ),
+    case!(
+        Together,
+        granted_not_shorter,
+        Rule::Core,
+        "ttl/granted-not-shorter",
+        "The granted TTL is never shorter than what was asked for, and is what the limits say.",
+        "Several TTLs, round and odd. `Lease::granted_ttl` must be at least what was asked for, and equal `Limits::granted_ttl`."
+    ),
+    case!(
+        Together,
+        tiny,
+        Rule::Core,
+        "ttl/tiny-rounds-up",
+        "A TTL of one millisecond is granted as the shortest one, or longer.",
+        "A store that truncates it to zero would make a grant without an end, or none. The grant must end in the end; whether it could be used before is not judged."
+    ),
+    case!(
+        Together,
+        huge,
+        Rule::Core,
+        "ttl/huge",
+        "The longest TTL works, and a longer one is refused before any I/O.",
+        "The declared maximum must be granted; a TTL above it must be `InvalidTtl`, and leave the resource free."
+    ),
+];
+
+async fn frees(stage: Stage) -> CaseResult {
+    let (a, b) = stage.two_clients().await?;
+    let resource = stage.resource("r")?;
+    let before = now();
+    let lease = acquire(&a, &resource, stage.run.short()).await?;
+    let granted = lease.granted_ttl();
+    let next = acquire_when_free(&stage, &b, &resource, stage.run.long(), granted).await?;
+    let after = now().saturating_since(before);
+    ensure!(
+        after >= granted.saturating_sub(safety_margin(granted)),
+        "another client was granted the lease {after:?} after the first request was sent; the granted TTL is {granted:?}"
+    );
+    ensure!(
+        lease.is_past_deadline(),
+        "another client was granted the lease while the first one's said that its deadline had not passed"
+    );
+    release(&b, &next).await?;
+    Ok(evidence! {
+        "granted_ttl_ms": millis(granted),
+        "freed_after_ms": millis(after),
+        "declared_lag_ms": millis(stage.run.limits.expiry_lag),
+    })
+}
+
+async fn held_attempts_do_not_extend(stage: Stage) -> CaseResult {
+    let (a, b) = stage.two_clients().await?;
+    let resource = stage.resource("r")?;
+    let lease = acquire(&a, &resource, stage.run.short()).await?;
+    for client in [&a, &b] {
+        is_held(client, &resource, stage.run.short()).await?;
+    }
+    // Every try of it asks for the longest TTL, so that one which moved the expiry would be seen.
+    let next = acquire_when_free(&stage, &b, &resource, stage.run.long(), lease.granted_ttl()).await?;
+    release(&b, &next).await?;
+    Ok(evidence! {})
+}
+
+async fn granted_not_shorter(stage: Stage) -> CaseResult {
+    let client = stage.client().await?;
+    let limits = stage.run.limits;
+    let mut seen = Vec::new();
+    for asked in [1_001, 1_500, 2_000, 61_234] {
+        let asked = Duration::from_millis(asked).max(limits.min_ttl).min(limits.max_ttl);
+        let ttl = Ttl::parse(asked)?;
+        let lease = acquire(&client, &stage.resource(&format!("{}", asked.as_millis()))?, ttl).await?;
+        let granted = lease.granted_ttl();
+        ensure!(granted >= asked, "{asked:?} was asked for, {granted:?} was granted");
+        let said = limits.granted_ttl(ttl)?;
+        ensure!(granted == said, "the limits say {said:?} for {asked:?}, {granted:?} was granted");
+        let left = client.inspect(lease.resource()).await?.held.map(|held| held.remaining);
+        ensure!(
+            left.is_some_and(
+                |left| left <= granted.saturating_add(granted / 100).saturating_add(limits.ttl_granularity)
+            ),
+            "{granted:?} was granted, the store says that {left:?} is left"
+        );
+        release(&client, &lease).await?;
+        seen.push((millis(asked), millis(granted)));
+    }
+    Ok(evidence! { "asked_and_granted_ms": seen })
+}
+
+async fn tiny(stage: Stage) -> CaseResult {
+    let client = stage.client().await?;
+    let resource = stage.resource("r")?;
+    let attempt = lease_core::Attempt::new(resource.clone(), Ttl::parse(Duration::from_millis(1))?)?;
+    let granted = stage.run.limits.granted_ttl(attempt.ttl())?;
+    ensure!(
+        granted >= stage.run.limits.min_ttl,
+        "the limits say {granted:?} for one millisecond, less than their minimum"
+    );
+    match client.acquire(&attempt).await {
+        Ok(lease_core::Acquisition::Acquired(lease)) => {
+            ensure!(lease.granted_ttl() >= granted, "{:?} was granted, less than {granted:?}", lease.granted_ttl());
+        }
+        // It was over before the answer came; that is no success, and it says so.
+        Err(lease_core::LeaseError::LateGrant { .. }) => {}
+        other => ensure!(false, "one millisecond was asked for; the answer was {other:?}"),
+    }
+    until_free(&stage, &client, &resource, granted).await?;
+    let next = acquire_when_free(&stage, &client, &resource, stage.run.long(), granted).await?;
+    release(&client, &next).await?;
+    Ok(evidence! { "granted_ttl_ms": millis(granted) })
+}
+
+async fn huge(stage: Stage) -> CaseResult {
+    let client = stage.client().await?;
+    let resource = stage.resource("longest")?;
+    let longest = stage.run.limits.max_ttl;
+    let lease = acquire(&client, &resource, Ttl::parse(longest)?).await?;
+    ensure!(lease.granted_ttl() == longest, "the longest TTL is {longest:?}, {:?} was granted", lease.granted_ttl());
+    pause_for(Duration::from_millis(20)).await;
+    ensure!(is_held(&client, &resource, stage.run.long()).await?, "a grant of the longest TTL was gone at once");
+    release(&client, &lease).await?;
+    let Ok(longer) = Ttl::parse(longest.saturating_add(Duration::from_millis(1))) else {
+        return Ok(evidence! { "longest_ms": millis(longest), "longer": "is no TTL at all" });
+    };
+    let resource = stage.resource("longer")?;
+    let answer = client.acquire(&lease_core::Attempt::new(resource.clone(), longer)?).await;
+    ensure!(
+        matches!(answer, Err(lease_core::LeaseError::InvalidTtl { .. })),
+        "a TTL above the longest one was answered by {answer:?}"
+    );
+    ensure!(
+        client.inspect(&resource).await?.held.is_none(),
+        "a TTL above the longest one was refused, and its resource is held all the same"
+    );
+    Ok(evidence! { "longest_ms": millis(longest), "longer": "refused" })
+}
