@@ -3,15 +3,15 @@
 use crate::acquire::BusyHints;
 use crate::claims::{self, Facts};
 use crate::client::Store;
-use crate::keys::{Keys, first_lease, marker_lease, prefix_end};
+use crate::keys::{Keys, first_lease, marker_lease};
 use crate::sabotage::{Flaw, Sabotage};
 use crate::wire::{self, Look, Marker, Present, Record, Subject, Wire};
-use crate::{EtcdConfig, error};
-use etcd_client::KeyValue;
+use crate::{EtcdConfig, error, look};
+use etcd_client::{KeyValue, TxnResponse};
 use lease_core::{
     Acquisition, Attempt, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, Inspection, Lease, LeaseBackend,
-    LeaseError, Limits, Listed, LossReason, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, Ttl,
-    accept_grant, bounded,
+    LeaseError, Limits, LossReason, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
+    bounded,
 };
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -107,7 +107,7 @@ impl EtcdBackend {
     pub async fn purge(&self) -> Result<(), LeaseError> {
         let (prefix, spent) = (self.wire.keys.leases(), self.wire.keys.spent_prefix());
         let ours = |kv: &KeyValue| kv.key().starts_with(spent.as_bytes()) || Record::read(kv).is_some();
-        purge(&self.store, &prefix, self.options.call_timeout, ours).await
+        look::purge(&self.store, &prefix, self.options.call_timeout, ours).await
     }
 
     /// The incarnation of this namespace, made if there is none.
@@ -186,10 +186,8 @@ impl EtcdBackend {
             let Some(reply) = self.store.txn(Operation::Release, txn).await? else {
                 return Err(unsettled(Operation::Release));
             };
-            if reply.succeeded() {
-                let ended = wire::deleted_lease(&reply).unwrap_or(etcd_lease);
-                drop(self.store.revoke(Operation::Release, ended).await);
-            }
+            // The marker stands; what follows only leaves less behind.
+            self.revoke_left(Operation::Release, subject, &reply).await;
             return Ok(reply.succeeded() || Look::read(&reply).spent == Some(true));
         }
         for _ in 0..ROUNDS {
@@ -232,94 +230,19 @@ impl EtcdBackend {
             return Err(unsettled(operation));
         };
         // From here on nothing of the attempt can become a grant; what follows only leaves less behind.
-        let first = first_lease(subject.grant);
-        if let Some(ended) = wire::deleted_lease(&reply).filter(|ended| *ended != first && reply.succeeded()) {
-            drop(self.store.revoke(operation, ended).await);
-        }
-        drop(self.store.revoke(operation, first).await);
+        self.revoke_left(operation, subject, &reply).await;
         Ok(())
     }
 
-    /// The grant as others see it; `None` when its etcd lease has just ended.
-    async fn listed(
-        &self,
-        operation: Operation,
-        resource: ResourceName,
-        record: Record,
-    ) -> Result<Option<Listed>, LeaseError> {
-        let remaining = if record.etcd_lease == 0 {
-            // Somebody took the lease off: this record never ends by itself.
-            Some(Ttl::MAX)
-        } else {
-            self.store.remaining(operation, record.etcd_lease).await?
-        };
-        Ok(remaining.map(|left| Listed::new(resource, record.holder, Some(record.value), left)))
-    }
-
-    async fn page(&self, prefix: &str, after: Option<&ResourceName>, limit: u32) -> Result<NamePage, LeaseError> {
-        let grants_prefix = self.wire.keys.grants();
-        let end = prefix_end(format!("{grants_prefix}{prefix}").as_bytes());
-        let mut from = match after {
-            Some(name) if name.as_str() >= prefix => after_key(self.wire.keys.grant(name).as_bytes()),
-            _ => format!("{grants_prefix}{prefix}").into_bytes(),
-        };
-        let most = usize::try_from(limit.clamp(1, LARGEST_PAGE)).unwrap_or(1);
-        let mut found = Vec::new();
-        loop {
-            // One more than is wanted tells whether there are more.
-            let wanted = most.saturating_add(1).saturating_sub(found.len());
-            let options = wire::page(end.clone(), i64::try_from(wanted).unwrap_or(i64::MAX));
-            let got = self.store.get(Operation::List, from, options).await?;
-            let names = got.kvs().iter().filter_map(|kv| {
-                let name = kv.key().strip_prefix(grants_prefix.as_bytes())?;
-                let name = ResourceName::parse(std::str::from_utf8(name).ok()?).ok()?;
-                Some((name, Record::read(kv)?))
-            });
-            found.extend(names);
-            match got.kvs().last() {
-                Some(last) if got.more() && found.len() <= most => from = after_key(last.key()),
-                _ => break,
-            }
+    /// Revokes what an attempt that is over has left: the etcd lease of the record that `reply` deleted, and that of its first request.
+    /// Should it fail, their TTL ends them.
+    async fn revoke_left(&self, operation: Operation, subject: Subject<'_>, reply: &TxnResponse) {
+        let first = first_lease(subject.grant);
+        let deleted = wire::deleted_lease(reply).filter(|lease| *lease != first);
+        for etcd_lease in deleted.into_iter().chain([first]) {
+            drop(self.store.revoke(operation, etcd_lease).await);
         }
-        let more = found.len() > most;
-        found.truncate(most);
-        let next_after = found.last().filter(|_| more).map(|(name, _)| name.clone());
-        let mut looking = tokio::task::JoinSet::new();
-        let mut grants = Vec::with_capacity(found.len());
-        for (name, record) in found {
-            if looking.len() >= LOOKS_AT_ONCE {
-                grants.extend(joined(looking.join_next().await)?);
-            }
-            let backend = self.clone();
-            looking.spawn(async move { backend.listed(Operation::List, name, record).await });
-        }
-        while let Some(done) = looking.join_next().await {
-            grants.extend(joined(Some(done))?);
-        }
-        grants.sort_by(|a, b| a.resource.cmp(&b.resource));
-        Ok(NamePage { grants, next_after })
     }
-}
-
-/// The most grants on one page: it bounds the reply.
-const LARGEST_PAGE: u32 = 1_000;
-/// How many etcd leases are looked at at once for a page.
-const LOOKS_AT_ONCE: usize = 32;
-
-type Joined = Option<Result<Result<Option<Listed>, LeaseError>, tokio::task::JoinError>>;
-
-fn joined(done: Joined) -> Result<Option<Listed>, LeaseError> {
-    match done {
-        None => Ok(None),
-        Some(Ok(listed)) => listed,
-        Some(Err(_)) => Err(error::no_reply(Operation::List)),
-    }
-}
-
-fn after_key(key: &[u8]) -> Vec<u8> {
-    let mut next = key.to_vec();
-    next.push(0);
-    next
 }
 
 /// The record, while it is this very grant's: owner and revision are its own.
@@ -357,29 +280,6 @@ pub(crate) fn unsettled(operation: Operation) -> LeaseError {
         advice: lease_core::Advice::TryAgain,
         source: None,
     }
-}
-
-/// Removes a prefix, page by page, together with the etcd leases of those keys under it that are `ours`.
-pub(crate) async fn purge(
-    store: &Store,
-    prefix: &str,
-    limit: Duration,
-    ours: impl Fn(&KeyValue) -> bool,
-) -> Result<(), LeaseError> {
-    let operation = Operation::CleanUp;
-    let page = || async {
-        let options = wire::page(prefix_end(prefix.as_bytes()), i64::from(LARGEST_PAGE));
-        let got = store.get(operation, prefix.into(), options).await?;
-        let Some(last) = got.kvs().last() else { return Ok(false) };
-        for kv in got.kvs().iter().filter(|kv| kv.lease() != 0 && ours(kv)) {
-            store.revoke(operation, kv.lease()).await?;
-        }
-        let delete = etcd_client::DeleteOptions::new().with_range(after_key(last.key()));
-        let txn = etcd_client::Txn::new().and_then([etcd_client::TxnOp::delete(prefix, Some(delete))]);
-        store.plain_txn(operation, txn).await.map(|_| true)
-    };
-    while store.within(limit, operation, page()).await? {}
-    Ok(())
 }
 
 #[async_trait::async_trait]

@@ -89,7 +89,7 @@ impl Store {
         }
         // Boxed, since it is large and every caller's future would carry it.
         let config = &self.0.config;
-        let connecting = Box::pin(Client::connect(config.urls(), Some(client_options(config))));
+        let connecting = Box::pin(Client::connect(config.urls(), Some(client_options(config)?)));
         let client =
             connecting.await.map(Arc::new).map_err(|e| error::of_call(Operation::Connect, &self.0.place, e))?;
         self.current().client = Some(Arc::clone(&client));
@@ -246,7 +246,8 @@ impl std::fmt::Debug for Store {
     }
 }
 
-fn client_options(config: &EtcdConfig) -> ConnectOptions {
+#[cfg_attr(not(feature = "tls-rustls"), expect(clippy::unnecessary_wraps, reason = "reading TLS files can fail"))]
+fn client_options(config: &EtcdConfig) -> Result<ConnectOptions, LeaseError> {
     let options = &config.options;
     // No time limit here: the caller's covers all that a call does.
     let mut client = ConnectOptions::new()
@@ -260,7 +261,11 @@ fn client_options(config: &EtcdConfig) -> ConnectOptions {
         // A request that was refused for its outdated login is sent again after a new one: it has not run.
         client = client.with_user(user, password).with_auto_token_refresh(true);
     }
-    client
+    #[cfg(feature = "tls-rustls")]
+    if let Some(tls) = config.tls()? {
+        client = client.with_tls(tls);
+    }
+    Ok(client)
 }
 
 fn seconds(seconds: i64) -> Duration {

@@ -7,7 +7,10 @@ use std::fmt;
 const DEFAULT_PORT: u16 = 2379;
 
 /// The parameters of this backend's URL besides the common ones.
+#[cfg(not(feature = "tls-rustls"))]
 const PARAMETERS: &[&str] = &["endpoints"];
+#[cfg(feature = "tls-rustls")]
+const PARAMETERS: &[&str] = &["endpoints", "ca_file", "cert_file", "key_file"];
 
 /// Where etcd is, who logs in, and the options that every backend has.
 ///
@@ -19,6 +22,16 @@ pub struct EtcdConfig {
     endpoints: Vec<String>,
     login: Option<(String, String)>,
     tls: bool,
+    #[cfg(feature = "tls-rustls")]
+    files: TlsFiles,
+}
+
+/// PEM files for TLS.
+#[cfg(feature = "tls-rustls")]
+#[derive(Clone, Debug, Default)]
+struct TlsFiles {
+    ca: Option<String>,
+    identity: Option<(String, String)>,
 }
 
 impl EtcdConfig {
@@ -45,7 +58,14 @@ impl EtcdConfig {
                 endpoints.push(member);
             }
         }
-        Ok(Self { login: login(&parsed)?, options: parsed.options, endpoints, tls })
+        Ok(Self {
+            login: login(&parsed)?,
+            #[cfg(feature = "tls-rustls")]
+            files: TlsFiles::of(&parsed, tls)?,
+            options: parsed.options,
+            endpoints,
+            tls,
+        })
     }
 
     /// The members that are asked, as `HOST:PORT`.
@@ -65,6 +85,23 @@ impl EtcdConfig {
         self.login.as_ref()
     }
 
+    /// What TLS needs; `None` without TLS. Reads the files anew each time, so that a reconnect sees renewed certificates.
+    #[cfg(feature = "tls-rustls")]
+    pub(crate) fn tls(&self) -> Result<Option<etcd_client::TlsOptions>, LeaseError> {
+        if !self.tls {
+            return Ok(None);
+        }
+        let options = etcd_client::TlsOptions::new();
+        let mut options = match &self.files.ca {
+            Some(file) => options.ca_certificate(etcd_client::Certificate::from_pem(read_file(file)?)),
+            None => options.with_enabled_roots(),
+        };
+        if let Some((cert, key)) = &self.files.identity {
+            options = options.identity(etcd_client::Identity::from_pem(read_file(cert)?, read_file(key)?));
+        }
+        Ok(Some(options))
+    }
+
     /// The endpoints as the client wants them.
     pub(crate) fn urls(&self) -> Vec<String> {
         let scheme = if self.tls { "https" } else { "http" };
@@ -80,6 +117,28 @@ impl fmt::Debug for EtcdConfig {
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
+}
+
+#[cfg(feature = "tls-rustls")]
+impl TlsFiles {
+    fn of(parsed: &StoreUrl, tls: bool) -> Result<Self, LeaseError> {
+        let file = |name| parsed.own(name).map(str::to_owned);
+        let (ca, cert, key) = (file("ca_file"), file("cert_file"), file("key_file"));
+        if !tls && (ca.is_some() || cert.is_some() || key.is_some()) {
+            return Err(invalid("ca_file, cert_file and key_file are for TLS; write etcds://"));
+        }
+        let identity = match (cert, key) {
+            (None, None) => None,
+            (Some(cert), Some(key)) => Some((cert, key)),
+            _ => return Err(invalid("cert_file and key_file belong together; give both or none")),
+        };
+        Ok(Self { ca, identity })
+    }
+}
+
+#[cfg(feature = "tls-rustls")]
+fn read_file(path: &str) -> Result<Vec<u8>, LeaseError> {
+    std::fs::read(path).map_err(|e| invalid(format!("cannot read the file {path}: {e}")))
 }
 
 fn invalid(reason: impl Into<String>) -> LeaseError {

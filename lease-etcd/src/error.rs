@@ -144,6 +144,10 @@ fn answer(code: i32, message: &str) -> Answer {
         "etcdserver: user name is empty" => Answer::Login(" (the server demands a login)"),
         "etcdserver: authentication is not enabled" => Answer::Login(" on the server, so leave them out of it"),
         "etcdserver: too many requests" | "etcdserver: no leader" => Answer::Refused(Advice::TryAgain),
+        // gRPC of the server says this before anybody sees the request.
+        _ if code == RESOURCE_EXHAUSTED && message.starts_with("grpc: received message larger than max") => {
+            Answer::Refused(Advice::Fix)
+        }
         _ if !message.starts_with("etcdserver: ") => Answer::Broken,
         _ if code == UNAUTHENTICATED => Answer::Login(""),
         _ if code == PERMISSION_DENIED => Answer::Permission,

@@ -109,7 +109,7 @@ impl EtcdDestination {
     /// # Cancel safety
     /// A part may have been removed.
     pub async fn purge(&self) -> Result<(), LeaseError> {
-        crate::backend::purge(&self.store, &self.keys.guards(), self.options.call_timeout, |_| false).await
+        crate::look::purge(&self.store, &self.keys.guards(), self.options.call_timeout, |_| false).await
     }
 
     async fn within<T>(
@@ -133,33 +133,25 @@ impl EtcdDestination {
         vec![Compare::value(self.keys.trusted(), CompareOp::Equal, authority.as_str())]
     }
 
-    /// Raises the mark and does `ops`, if the token is admitted; else reads why not. Three cases admit a token, and etcd's conditions
-    /// have no "or", so each case is the `else` of the one before.
+    /// Raises the mark and does `ops`, if the token is admitted; else reads why not.
+    ///
+    /// Not admitted is a mark of this value or a larger one that is not this very grant's; a mark that does not exist compares as false.
+    /// The mutation is in one branch only, so that it may be as large as etcd takes.
     fn admission(&self, resource: &ResourceName, token: &FencingToken, ops: &[TxnOp]) -> Txn {
         let mark = self.keys.mark(token.authority(), resource);
-        let raise = || {
-            let mut all = vec![TxnOp::put(mark.clone(), mark_text(token), None)];
-            all.extend_from_slice(ops);
-            all
-        };
-        if self.sabotage.has(Flaw::GuardIgnoresMark) {
-            return Txn::new().when(self.trusts(token.authority())).and_then(raise());
-        }
-        let when = |compare: Compare| {
-            let mut compares = self.trusts(token.authority());
-            compares.push(compare);
-            Txn::new().when(compares)
-        };
         let why = [TxnOp::get(self.keys.trusted(), None), TxnOp::get(mark.clone(), None)];
-        // The same grant again: the mark stays as it is.
-        let mut same = when(Compare::value(mark.clone(), CompareOp::Equal, mark_text(token)));
-        if !ops.is_empty() {
-            same = same.and_then(ops);
-        }
-        let none_yet = when(absent(&mark)).and_then(raise()).or_else([TxnOp::txn(same.or_else(why))]);
-        when(Compare::value(mark.clone(), CompareOp::Less, token.padded_value()))
-            .and_then(raise())
-            .or_else([TxnOp::txn(none_yet)])
+        let mut raise = vec![TxnOp::put(mark.clone(), mark_text(token), None)];
+        raise.extend_from_slice(ops);
+        let refused = if self.sabotage.has(Flaw::GuardIgnoresMark) {
+            vec![Compare::create_revision(mark, CompareOp::Less, 0)]
+        } else {
+            vec![
+                Compare::value(mark.clone(), CompareOp::Greater, token.padded_value()),
+                Compare::value(mark, CompareOp::NotEqual, mark_text(token)),
+            ]
+        };
+        let of_trusted = Txn::new().when(self.trusts(token.authority())).and_then(raise).or_else(why.clone());
+        Txn::new().when(refused).and_then(why).or_else([TxnOp::txn(of_trusted)])
     }
 
     async fn admit(
@@ -208,18 +200,16 @@ impl EtcdGuard {
     }
 }
 
-/// Reads the reply to an admission: some branch was taken, or the innermost reads tell why none was.
+/// Reads the reply to an admission.
 fn judge(resource: &ResourceName, token: &FencingToken, reply: TxnResponse) -> Result<(), GuardError> {
-    let mut reply = reply;
-    loop {
-        if reply.succeeded() {
-            return Ok(());
-        }
-        match reply.op_responses().into_iter().next() {
-            Some(TxnOpResponse::Txn(inner)) => reply = inner,
-            _ => break,
-        }
+    let inner = match reply.op_responses().into_iter().next() {
+        Some(TxnOpResponse::Txn(inner)) if !reply.succeeded() => Some(inner),
+        _ => None,
+    };
+    if inner.as_ref().is_some_and(TxnResponse::succeeded) {
+        return Ok(());
     }
+    let reply = inner.unwrap_or(reply);
     let trusted = text_at(&reply, 0).map(Authority::parse).transpose()?;
     let mark = text_at(&reply, 1).map(|text| read_mark(resource, &text)).transpose()?;
     match Refusal::judge(trusted.as_ref(), mark, token) {

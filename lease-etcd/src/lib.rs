@@ -8,6 +8,7 @@ mod error;
 mod fence;
 mod guard;
 mod keys;
+mod look;
 mod sabotage;
 mod wire;
 

@@ -2,7 +2,6 @@
 
 /// A guarantee that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only the feature `testing` makes them"))]
 pub(crate) enum Flaw {
     AcquireWithoutLease,
     RenewIgnoresKey,

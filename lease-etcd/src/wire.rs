@@ -136,7 +136,8 @@ impl Wire {
         }
         let gone = DeleteOptions::new().with_prev_key();
         let mut ending = vec![TxnOp::delete(self.keys.grant(subject.resource), Some(gone))];
-        if !self.sabotage.has(Flaw::ReleaseIgnoresOwner) {
+        let on_another = matches!(marker, Marker::OnOwnLease(_)) && self.sabotage.has(Flaw::ReleaseIgnoresOwner);
+        if !on_another {
             ending.push(TxnOp::put(spent, ENDED, Some(on)));
         }
         Txn::new().when(compares).and_then(ending).or_else(otherwise)
@@ -265,7 +266,10 @@ pub(crate) fn foreign(resource: &ResourceName) -> LeaseError {
 /// The etcd lease of the record that [`Wire::abandon`] or [`Wire::release`] deleted.
 pub(crate) fn deleted_lease(reply: &TxnResponse) -> Option<i64> {
     match reply.op_responses().first() {
-        Some(TxnOpResponse::Delete(deleted)) => deleted.prev_kvs().first().map(KeyValue::lease),
+        // 0 is no etcd lease: somebody took it off.
+        Some(TxnOpResponse::Delete(deleted)) => {
+            deleted.prev_kvs().first().map(KeyValue::lease).filter(|lease| *lease != 0)
+        }
         _ => None,
     }
 }

@@ -163,6 +163,38 @@ async fn a_late_transaction_makes_no_grant_after_a_repeat_was_released() {
 }
 
 #[tokio::test]
+async fn a_grant_that_arrives_after_its_deadline_is_no_success() {
+    let server = server();
+    let direct = backend(&server).await;
+    let (proxy, slow) = patient(&server).await;
+    let mine = attempt("r", TTL);
+    // The first reply is the etcd lease's, which is made then; the second one waits for the grant's end.
+    proxy.set(Direction::Replies, Mode::Hold);
+    let raw = raw(&server).await;
+    let acquiring = tokio::spawn({
+        let mine = mine.clone();
+        async move { slow.acquire(&mine).await }
+    });
+    while etcd_leases(&raw).await == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    proxy.set(Direction::Requests, Mode::Hold);
+    let seen = proxy.counts().0;
+    proxy.set(Direction::Replies, Mode::Pass);
+    until_requests(&proxy, seen).await;
+    proxy.set(Direction::Replies, Mode::Hold);
+    proxy.set(Direction::Requests, Mode::Pass);
+    while !is_held(&direct, "r").await {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    until_free(&direct, "r").await;
+    proxy.set(Direction::Replies, Mode::Pass);
+    let error = acquiring.await.unwrap().unwrap_err();
+    assert!(matches!(error, LeaseError::LateGrant { .. }), "{error:?}");
+    assert!(matches!(direct.acquire(&mine).await, Err(LeaseError::AttemptOver { .. })));
+}
+
+#[tokio::test]
 async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_grant() {
     let server = server();
     let (direct, raw) = (backend(&server).await, raw(&server).await);

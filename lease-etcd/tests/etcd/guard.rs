@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use lease_core::{
-    Authority, Claim, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Refusal, ResourceName,
+    Authority, Claim, Effect, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Refusal, ResourceName,
 };
 use lease_etcd::{EtcdBackend, EtcdDestination};
 use lease_servers::Server;
@@ -122,11 +122,14 @@ async fn mark_and_data_stand_or_fall_together_and_survive_a_kill() {
     let mut server = server();
     let (destination, r) = (destination(&server).await, name("r"));
     destination.write(&r, &token("a", 1, 1), "small").await.unwrap();
-    // More than etcd takes in one request.
-    let too_much = "x".repeat(2_000_000);
-    let error = destination.write(&r, &token("a", 2, 2), &too_much).await.unwrap_err();
-    assert!(matches!(error, GuardError::Store(LeaseError::Store { .. })), "{error}");
-    assert_eq!(stored(&destination, &r).await, (Some("small".into()), Some(1)), "no mark without its mutation");
+    // More than etcd takes in one request, and more than its gRPC reads.
+    for too_much in [1_600_000, 2_200_000] {
+        let error = destination.write(&r, &token("a", 2, 2), &"x".repeat(too_much)).await.unwrap_err();
+        let GuardError::Store(error @ LeaseError::Store { .. }) = error else { panic!("{error}") };
+        assert_eq!(error.effect(), Effect::None);
+        assert_eq!(stored(&destination, &r).await, (Some("small".into()), Some(1)), "no mark without its mutation");
+    }
+    destination.write(&r, &token("a", 2, 2), &"x".repeat(1_500_000)).await.unwrap();
 
     destination.write(&r, &token("a", 7, 2), "seven").await.unwrap();
     server.kill();

@@ -4,7 +4,7 @@ use crate::support::*;
 use lease_core::LeaseBackend;
 use std::time::Duration;
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn no_two_names_meet_and_lists_are_in_byte_order() {

@@ -1,5 +1,5 @@
 //! The backend and the destination on real etcd servers.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::arithmetic_side_effects, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod faults;
 mod guard;
@@ -9,3 +9,5 @@ mod listing;
 mod sabotage;
 mod setup;
 mod support;
+#[cfg(feature = "tls-rustls")]
+mod tls;

@@ -160,10 +160,10 @@ async fn a_small_ttl_is_raised_to_what_the_server_grants() {
     let slow = EtcdSetup { heartbeat_ms: 100, election_ms: 1_000, ..EtcdSetup::default() };
     let server = lease_servers::etcd(&slow).unwrap();
     let backend = backend(&server).await;
-    let least = Duration::from_secs(2);
-    assert_eq!(backend.limits().min_ttl, least);
+    let shortest = Duration::from_secs(2);
+    assert_eq!(backend.limits().min_ttl, shortest);
     let lease = acquire(&backend, "r", Duration::from_millis(1)).await;
-    assert_eq!(lease.granted_ttl(), least);
+    assert_eq!(lease.granted_ttl(), shortest);
     assert_eq!(acquire(&backend, "s", Duration::from_millis(2_001)).await.granted_ttl(), Duration::from_secs(3));
     let longest = acquire(&backend, "t", lease_core::Ttl::MAX).await;
     assert_eq!(longest.granted_ttl(), lease_core::Ttl::MAX);
