@@ -2,7 +2,7 @@
 
 use lease_core::{ConnectOptions, LeaseError, StoreUrl};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How to connect to one Redis.
 ///
@@ -88,7 +88,7 @@ impl RedisConfig {
 }
 
 #[cfg(feature = "tls-rustls")]
-fn read_ca(path: &Path) -> Result<Vec<u8>, LeaseError> {
+fn read_ca(path: &std::path::Path) -> Result<Vec<u8>, LeaseError> {
     std::fs::read(path).map_err(|e| invalid(&format!("`tls_ca` names {}: {e}", path.display())))
 }
 
@@ -138,6 +138,7 @@ impl fmt::Debug for RedisConfig {
         f.debug_struct("RedisConfig")
             .field("address", &self.address)
             .field("client", &self.client)
+            .field("tls", &self.tls)
             .field("tls_ca", &self.tls_ca)
             .field("options", &self.options)
             .finish_non_exhaustive()

@@ -83,6 +83,11 @@
 //! `NAMESPACE:{NAME}:marks` and `:guarded`, `NAMESPACE:trusted`. `NAME` is percent-encoded. Owner tokens are in records, keys and
 //! arguments of this server: who may read there, or use `MONITOR`, can renew and release.
 
+#![cfg_attr(
+    not(any(feature = "client-redis", feature = "client-fred")),
+    expect(dead_code, reason = "without a client nothing is ever sent")
+)]
+
 mod backend;
 mod claims;
 mod config;

@@ -1,17 +1,32 @@
 //! Servers that die, pause, forget and refuse; paths that cut and swallow. On both clients.
 #![cfg(any(feature = "client-redis", feature = "client-fred"))]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
 use common::*;
-use lease_core::{Claim, Effect, Fence, LeaseBackend, LeaseError, LossReason, Release, Renewal};
+use lease_core::{
+    Claim, Effect, Fence, FenceError, GuardError, GuardedDestination, LeaseBackend, LeaseError, LossReason, Release,
+    Renewal,
+};
 use lease_redis::{RedisBackend, RedisDestination};
 use lease_servers::{Direction, Mode, Once, Proxy, RedisSetup, Server};
 use std::time::Duration;
 
 async fn through(server: &Server, client: &str, proxy: &Proxy) -> RedisBackend {
-    RedisBackend::connect(&proxied(server, client, proxy, "call_timeout_ms=300")).await.unwrap()
+    RedisBackend::connect(&proxied(server, client, proxy, "call_timeout_ms=1000")).await.unwrap()
+}
+
+fn store_error(error: GuardError) -> LeaseError {
+    match error {
+        GuardError::Store(error) => error,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn calls_of(server: &Server, command: &str) -> u64 {
@@ -25,7 +40,7 @@ both! {
     async fn an_acquire_that_is_cut_off_is_unknown_and_found_again(server: &mut Server, client: &str) {
         let proxy = Proxy::to(server.port()).unwrap();
         let backend = through(server, client, &proxy).await;
-        drop(acquire(&backend, &attempt("warm", 1_000)).await);
+        drop(acquire(&backend, &attempt("warm", 60_000)).await);
         for (n, fault) in [Once::CutBeforeRequest, Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply].into_iter().enumerate() {
             let resource = format!("r{n}");
             let attempt = attempt(&resource, 30_000);
@@ -44,7 +59,7 @@ both! {
     async fn nothing_is_sent_twice(server: &mut Server, client: &str) {
         let proxy = Proxy::to(server.port()).unwrap();
         let backend = through(server, client, &proxy).await;
-        drop(acquire(&backend, &attempt("warm", 1_000)).await);
+        drop(acquire(&backend, &attempt("warm", 60_000)).await);
         for fault in [Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply] {
             let before = calls_of(server, "evalsha");
             proxy.once(fault);
@@ -100,23 +115,30 @@ both! {
     async fn every_call_ends_when_nothing_answers(server: &mut Server, client: &str) {
         let proxy = Proxy::to(server.port()).unwrap();
         let backend = through(server, client, &proxy).await;
-        let destination = RedisDestination::connect(&proxied(server, client, &proxy, "call_timeout_ms=300")).await.unwrap();
+        let destination = RedisDestination::connect(&proxied(server, client, &proxy, "call_timeout_ms=1000")).await.unwrap();
         let lease = acquire(&backend, &attempt("r", 30_000)).await;
         let Fence::LiveOwner(register) = backend.fence() else { panic!() };
         proxy.set(Direction::Replies, Mode::Hole);
-        let unknown = |error: LeaseError| assert_eq!(error.kind(), lease_core::ErrorKind::Transport, "{error}");
-        unknown(backend.acquire(&attempt("x", 30_000)).await.unwrap_err());
-        unknown(backend.renew(&lease).await.unwrap_err());
-        unknown(backend.inspect(&name("r")).await.unwrap_err());
-        unknown(backend.abandon(&attempt("y", 30_000)).await.unwrap_err());
-        unknown(backend.purge().await.unwrap_err());
-        unknown(register.read(&name("r")).await.unwrap_err());
-        assert!(register.write(&lease, "x").await.is_err());
-        use lease_core::GuardedDestination as _;
-        assert!(destination.read(&name("r")).await.is_err());
-        assert!(destination.adopt(None, lease.token().unwrap().authority()).await.is_err());
-        assert!(destination.write(&name("r"), lease.token().unwrap(), "x").await.is_err());
-        unknown(backend.release(&lease).await.unwrap_err());
+        let (x, y, r) = (attempt("x", 30_000), attempt("y", 30_000), name("r"));
+        let token = lease.token().unwrap();
+        let calls = tokio::join!(
+            async { backend.acquire(&x).await.unwrap_err() },
+            async { backend.renew(&lease).await.unwrap_err() },
+            async { backend.inspect(&r).await.unwrap_err() },
+            async { backend.abandon(&y).await.unwrap_err() },
+            async { backend.purge().await.unwrap_err() },
+            async { register.read(&r).await.unwrap_err() },
+            async { store_error(destination.read(&r).await.unwrap_err()) },
+            async { store_error(destination.adopt(None, token.authority()).await.unwrap_err()) },
+            async { store_error(destination.write(&r, token, "x").await.unwrap_err()) },
+            async { store_error(destination.purge().await.map_err(Into::into).unwrap_err()) },
+        );
+        for error in <[LeaseError; 10]>::from(calls) {
+            assert_eq!(error.kind(), lease_core::ErrorKind::Transport, "{error}");
+        }
+        let fenced = register.write(&lease, "x").await;
+        assert!(matches!(fenced, Err(FenceError::Store(_))), "a new connection is not answered either: {fenced:?}");
+        assert!(backend.release(&lease).await.is_err());
         let connecting = RedisBackend::connect(&proxied(server, client, &proxy, "connect_timeout_ms=300")).await;
         assert!(matches!(connecting, Err(LeaseError::Unreachable { .. })));
         proxy.set(Direction::Replies, Mode::Pass);
@@ -124,7 +146,7 @@ both! {
     }
 
     async fn a_paused_server_is_unknown_and_recovers(server: &mut Server, client: &str) {
-        let backend = RedisBackend::connect(&url(server, client, "call_timeout_ms=300")).await.unwrap();
+        let backend = RedisBackend::connect(&url(server, client, "call_timeout_ms=1000")).await.unwrap();
         let lease = acquire(&backend, &attempt("r", 30_000)).await;
         server.pause();
         let error = backend.renew(&lease).await.unwrap_err();
@@ -136,8 +158,8 @@ both! {
     }
 
     async fn what_failed_while_the_server_was_down_does_not_run_later(server: &mut Server, client: &str) {
-        let backend = RedisBackend::connect(&url(server, client, "call_timeout_ms=300")).await.unwrap();
-        drop(acquire(&backend, &attempt("warm", 1_000)).await);
+        let backend = RedisBackend::connect(&url(server, client, "call_timeout_ms=1000")).await.unwrap();
+        drop(acquire(&backend, &attempt("warm", 60_000)).await);
         server.kill();
         let attempt = attempt("r", 30_000);
         // The first may have left on the old connection; the others meet a closed port.

@@ -1,6 +1,11 @@
 //! The guarded destination on a real server, on both clients.
 #![cfg(any(feature = "client-redis", feature = "client-fred"))]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 

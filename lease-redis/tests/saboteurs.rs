@@ -77,8 +77,8 @@ async fn ownership_and_expiry_of_renew_and_release() {
     assert!(matches!(backend.renew(&first).await.unwrap(), Renewal::Renewed(_)));
 
     let backend = edited(&server, &[("if t >= tonumber(r.expires) then return 'expired' end", "")]).await;
-    let short = acquire(&backend, &attempt("s", 50)).await;
-    sleep_ms(80).await;
+    let short = acquire(&backend, &attempt("s", 30_000)).await;
+    expire(&server, "s");
     assert!(matches!(backend.renew(&short).await.unwrap(), Renewal::Renewed(_)), "a resurrection");
 }
 

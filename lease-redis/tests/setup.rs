@@ -56,7 +56,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     let mut text = format!("{error} {error:?}");
     let mut next = error.source();
     while let Some(source) = next {
-        text.push_str(&format!(" {source} {source:?}"));
+        text = format!("{text} {source} {source:?}");
         next = source.source();
     }
     text

@@ -14,7 +14,7 @@ mod tls;
 pub(crate) use reply::{LinkError, Reply, ServerReply};
 
 use crate::claims::Settings;
-use crate::config::{Client, RedisConfig};
+use crate::config::RedisConfig;
 use crate::error::{CallError, lost};
 use crate::wire::Script;
 use lease_core::{LeaseError, Operation};
@@ -65,19 +65,8 @@ impl Link {
     pub(crate) fn new(config: &RedisConfig) -> Result<Self, LeaseError> {
         #[cfg(feature = "tls-rustls")]
         tls::ensure_provider(config);
-        let opener: Box<dyn Opener> = match config.client {
-            #[cfg(feature = "client-redis")]
-            Client::RedisRs => Box::new(redis_rs::RedisRs::new(config)?),
-            #[cfg(feature = "client-fred")]
-            Client::Fred => Box::new(fred::Fred::new(config)?),
-            // `RedisConfig::parse` names the feature; a config cannot be made otherwise.
-            #[cfg(not(all(feature = "client-redis", feature = "client-fred")))]
-            Client::RedisRs | Client::Fred => {
-                return Err(LeaseError::InvalidConfig { reason: "this client is compiled out".into() });
-            }
-        };
         Ok(Self(Arc::new(Shared {
-            opener,
+            opener: opener(config)?,
             address: config.address.clone(),
             call_timeout: config.options.call_timeout,
             connect_timeout: config.options.connect_timeout,
@@ -117,6 +106,18 @@ impl Link {
             opened
         });
         opened.await.unwrap_or_else(|e| Err(unreachable(&self.0.address, e.to_string(), None)))
+    }
+}
+
+fn opener(config: &RedisConfig) -> Result<Box<dyn Opener>, LeaseError> {
+    match config.client {
+        #[cfg(feature = "client-redis")]
+        crate::config::Client::RedisRs => Ok(Box::new(redis_rs::RedisRs::new(config)?)),
+        #[cfg(feature = "client-fred")]
+        crate::config::Client::Fred => Ok(Box::new(fred::Fred::new(config)?)),
+        // `RedisConfig::parse` has named the feature already.
+        #[cfg(not(all(feature = "client-redis", feature = "client-fred")))]
+        other => Err(LeaseError::InvalidConfig { reason: format!("the client {other:?} is compiled out") }),
     }
 }
 

@@ -47,6 +47,21 @@ pub(crate) fn value(lease: &Lease) -> u64 {
     lease.token().unwrap().value()
 }
 
+/// The fields of a lease record; field 1 is the last value, field 5 the expiry in microseconds.
+pub(crate) fn edit_record(server: &Server, resource: &str, field: usize, edit: impl FnOnce(u64) -> u64) {
+    let key = format!("leasehold:{{{resource}}}:lease");
+    let raw = cli(server, &["GET", &key]);
+    let mut fields: Vec<String> = raw.split(' ').map(str::to_owned).collect();
+    let value = fields.get_mut(field).unwrap();
+    *value = edit(value.parse().unwrap()).to_string();
+    assert_eq!(cli(server, &["SET", &key, &fields.join(" "), "KEEPTTL"]), "OK");
+}
+
+/// Ends a grant as if its time had passed, so that a test need not race with a short one.
+pub(crate) fn expire(server: &Server, resource: &str) {
+    edit_record(server, resource, 5, |expires| expires.saturating_sub(3_600_000_000));
+}
+
 /// Sleeps by the machine's clock, for as long as a TTL needs.
 pub(crate) async fn sleep_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
