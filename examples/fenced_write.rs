@@ -8,12 +8,13 @@
 //! The pause is real time without a word to the lease store, which is all that a stopped process is to it. The suite does the
 //! same with separate processes that are really stopped.
 
-#![expect(clippy::print_stdout, reason = "the timeline is what this program is for")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the timeline is what this program is for")]
 
 use leasehold::{
     Authority, FencingToken, GuardError, GuardedDestination, Lease, LeaseBackend, LeaseExt, Registry, Release, Renewal,
 };
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(1);
@@ -21,12 +22,22 @@ const TTL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:example".into());
+    match two_workers(&url).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn two_workers(url: &str) -> Result<(), Box<dyn Error>> {
     let registry = Registry::new();
     // Two clients of one lease store, and two destinations: one that knows nothing of fencing, and a guarded one.
-    let (store_of_a, store_of_b) = (registry.connect(&url).await?, registry.connect(&url).await?);
-    let guarded = registry.connect_destination(&url).await?;
+    let (store_of_a, store_of_b) = (registry.connect(url).await?, registry.connect(url).await?);
+    let guarded = registry.connect_destination(url).await?;
     let mut plain = String::new();
     let line = Timeline::begin();
 
