@@ -106,8 +106,7 @@ impl Pool {
         let mut facts = claims::read(&mut connection, config).await?;
         let mut found = set_up::look(&mut connection, namespace, self.part).await?;
         if matches!(found, Found::Missing { .. }) && config.set_up == SetUp::IfMissing {
-            let script = self.part.script(&self.statements);
-            set_up::create(&mut connection, namespace, self.part, script, limit).await?;
+            set_up::create(&mut connection, namespace, self.part, &self.statements, limit).await?;
             found = set_up::look(&mut connection, namespace, self.part).await?;
         }
         let Found::Ready { logged } = found else {

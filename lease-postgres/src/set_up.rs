@@ -3,7 +3,7 @@
 use crate::error::of_statement;
 use crate::keys;
 use crate::wire::Statements;
-use lease_core::{LeaseError, Namespace, Operation};
+use lease_core::{GrantId, LeaseError, Namespace, Operation};
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, Executor as _, SqlStr};
 use std::time::Duration;
@@ -133,7 +133,7 @@ impl Part {
         }
     }
 
-    pub(crate) fn script(self, statements: &Statements) -> SqlStr {
+    fn script(self, statements: &Statements) -> SqlStr {
         match self {
             Self::Lease => statements.create_lease_tables.clone(),
             Self::Guard => statements.create_guard_tables.clone(),
@@ -215,13 +215,13 @@ fn check(namespace: &Namespace, table: &Table, columns: &[String], key: &str) ->
     }
 }
 
-/// Creates what is missing, in one transaction. Any number of clients may do so at once: an advisory lock lets one after the
+/// Creates what is missing, and begins the store's history, in one transaction. Any number of clients may do so at once: an advisory lock lets one after the
 /// other in, and the later ones find it done.
 pub(crate) async fn create(
     connection: &mut PgConnection,
     namespace: &Namespace,
     part: Part,
-    script: SqlStr,
+    statements: &Statements,
     limit: Duration,
 ) -> Result<(), LeaseError> {
     let failed = |error| of_statement(Operation::Connect, namespace, error);
@@ -244,7 +244,14 @@ pub(crate) async fn create(
             let create = format!("CREATE SCHEMA {}", keys::quoted_schema(namespace));
             transaction.execute(sqlx::AssertSqlSafe(create)).await.map_err(failed)?;
         }
-        sqlx::raw_sql(script).execute(&mut *transaction).await.map_err(failed)?;
+        sqlx::raw_sql(part.script(statements)).execute(&mut *transaction).await.map_err(failed)?;
+        if part == Part::Lease {
+            sqlx::query(statements.begin_history.clone())
+                .bind(GrantId::random()?.to_hex())
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed)?;
+        }
     }
     transaction.commit().await.map_err(failed)
 }

@@ -162,7 +162,7 @@ async fn an_overtaken_writer_is_stopped_at_every_isolation_level() {
                     answer
                 }
             });
-            until_blocked(&pool).await;
+            until_blocked(&pool, "overtaken").await;
             new.commit().await.unwrap();
             match waiting.await.unwrap() {
                 Err(GuardError::Refused { refusal, .. }) => {
@@ -193,7 +193,7 @@ async fn the_new_writer_waits_for_an_old_one_inside_its_transaction() {
             let (destination, r) = (destination.clone(), r.clone());
             async move { destination.seal(&r, &token(7, 2)).await }
         });
-        until_blocked(&pool).await;
+        until_blocked(&pool, "waits").await;
         assert!(!sealing.is_finished());
         if commits {
             old.commit().await.unwrap();
@@ -219,7 +219,7 @@ async fn adopt_and_admit_come_one_after_the_other() {
         let (destination, one, two) = (destination.clone(), one.clone(), two.clone());
         async move { destination.adopt(Some(&one), &two).await }
     });
-    until_blocked(&pool).await;
+    until_blocked(&pool, "serial").await;
     writer.commit().await.unwrap();
     adopting.await.unwrap().unwrap();
     assert!(matches!(refusal(destination.seal(&r, &token(4, 1)).await), Refusal::UnknownAuthority { .. }));
@@ -231,7 +231,7 @@ async fn adopt_and_admit_come_one_after_the_other() {
         let (destination, r) = (destination.clone(), r.clone());
         async move { destination.seal(&r, &FencingToken::new(two, 9, token(9, 9).grant()).unwrap()).await }
     });
-    until_blocked(&pool).await;
+    until_blocked(&pool, "serial").await;
     adopting.commit().await.unwrap();
     assert!(matches!(refusal(sealing.await.unwrap()), Refusal::UnknownAuthority { .. }));
 }
@@ -298,10 +298,12 @@ async fn racing_writers_never_commit_below_the_mark() {
     }
 }
 
-/// Returns when some session waits for another one's lock.
-async fn until_blocked(pool: &PgPool) {
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    while number(pool, waiting).await == 0 {
+/// Returns when a session that works on this namespace waits for another one's lock.
+async fn until_blocked(pool: &PgPool, namespace: &str) {
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{namespace}\"%'"
+    );
+    while number(pool, &waiting).await == 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

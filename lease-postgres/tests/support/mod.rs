@@ -29,8 +29,14 @@ pub fn url(server: &Server, parameters: &str) -> String {
     format!("{}?{parameters}", server.url())
 }
 
+/// With a call limit that a slow machine keeps: no test is about how fast it is.
 pub async fn connect(server: &Server, namespace: &str) -> PostgresBackend {
-    PostgresBackend::connect(&url(server, &format!("namespace={namespace}"))).await.unwrap()
+    connect_with(server, &format!("namespace={namespace}")).await
+}
+
+pub async fn connect_with(server: &Server, parameters: &str) -> PostgresBackend {
+    let url = url(server, &format!("{parameters}&call_timeout_ms=30000&connect_timeout_ms=30000"));
+    PostgresBackend::connect(&url).await.unwrap()
 }
 
 /// A plain connection pool, as an application has one.
