@@ -23,19 +23,24 @@ impl EtcdBackend {
         let mut call = Call { backend: self, attempt, asked, first: sent.first_sent() == now, made: None };
         let look_first = !call.first || self.busy.is_busy(attempt.resource());
         let answer = call.run(look_first).await;
-        if answer.as_ref().map_or_else(LeaseError::effect, |_| Effect::None) == Effect::None {
-            let first_sent = sent.first_sent();
+        let first_sent = sent.first_sent();
+        if effect(&answer) == Effect::None {
             sent.answered();
-            let (value, ttl, authority) = match answer? {
-                Answer::Granted(grant) => (grant.value, grant.ttl, grant.authority),
-                Answer::Held(held) => return Ok(Acquisition::Held(held)),
-            };
-            let token = attempt.token(authority, value)?;
-            let clock = self.options.clock.clone();
-            return Ok(Acquisition::Acquired(Lease::granted(attempt, Some(token), ttl, first_sent, clock)));
         }
-        answer.map(|_| Acquisition::Held(Held::default()))
+        Ok(match answer? {
+            Answer::Held(held) => Acquisition::Held(held),
+            Answer::Granted(grant) => {
+                let token = attempt.token(grant.authority, grant.value)?;
+                let clock = self.options.clock.clone();
+                Acquisition::Acquired(Lease::granted(attempt, Some(token), grant.ttl, first_sent, clock))
+            }
+        })
     }
+}
+
+/// Whether something of a call may still happen.
+fn effect<T>(answer: &Result<T, LeaseError>) -> Effect {
+    answer.as_ref().map_or_else(LeaseError::effect, |_| Effect::None)
 }
 
 struct Grant {
@@ -66,8 +71,7 @@ impl Call<'_> {
         self.backend.busy.note(self.attempt.resource(), matches!(answer, Ok(Answer::Held(_))));
         if let Some((etcd_lease, _)) = self.made.take() {
             // No transaction of another call uses it, and this call's was answered, unless its effect is unknown.
-            let in_doubt = answer.as_ref().is_err_and(|e| e.effect() == Effect::Unknown);
-            if !in_doubt {
+            if effect(&answer) == Effect::None {
                 drop(self.backend.store.revoke(Operation::Acquire, etcd_lease).await);
             }
         }
@@ -91,13 +95,14 @@ impl Call<'_> {
                 // It vanished: the namespace was wiped. Its tokens get a new authority.
                 None => backend.incarnate(Operation::Acquire).await?,
             };
+            check_incarnation(&history, &backend.wire.keys.incarnation())?;
             backend.saw_incarnation(&history);
             let (etcd_lease, ttl) = self.own_lease().await?;
             // Ends here if the attempt was abandoned meanwhile.
             let sent = self.attempt.begin_send(backend.options.clock.now(), ttl)?;
             let txn = backend.wire.acquire(self.attempt, etcd_lease, whole_seconds(ttl), &history);
             let reply = backend.store.txn(Operation::Acquire, txn).await;
-            if reply.as_ref().map_or_else(LeaseError::effect, |_| Effect::None) == Effect::None {
+            if effect(&reply) == Effect::None {
                 sent.answered();
             }
             let Some(reply) = reply? else {
@@ -106,11 +111,13 @@ impl Call<'_> {
             let look = Look::read(&reply);
             if reply.succeeded() {
                 let revision = reply.header().map_or(0, etcd_client::ResponseHeader::revision);
+                let authority = self.authority(look.cluster, &history)?;
+                // It is the grant's from now on.
                 self.made = None;
                 return Ok(Answer::Granted(Grant {
                     value: u64::try_from(revision).unwrap_or_default(),
                     ttl,
-                    authority: self.authority(look.cluster, &history)?,
+                    authority,
                 }));
             }
             if let Some(answer) = self.judge(&look).await? {
@@ -118,7 +125,7 @@ impl Call<'_> {
             }
             incarnation = look.incarnation;
         }
-        Err(unsettled(Operation::Acquire))
+        Err(unsettled(Operation::Acquire, Effect::None))
     }
 
     /// What was found decides, unless the resource is free for this attempt: then `None`.
@@ -126,11 +133,12 @@ impl Call<'_> {
         if look.spent.is_some() {
             return Err(self.over("it was released or abandoned"));
         }
-        if let (Some(record), Some(incarnation)) = (look.present.own(self.attempt.owner()), &look.incarnation) {
+        if let Some(record) = look.present.own(self.attempt.owner()) {
             return Ok(Some(Answer::Granted(Grant {
                 value: record.value,
                 ttl: record.ttl,
-                authority: self.authority(look.cluster, incarnation)?,
+                // As it was when the grant was made: repeating an attempt finds the same token.
+                authority: self.authority(look.cluster, &record.incarnation)?,
             })));
         }
         match &look.present {
@@ -159,7 +167,7 @@ impl Call<'_> {
                 return Ok(made);
             }
         }
-        Err(unsettled(Operation::Acquire))
+        Err(unsettled(Operation::Acquire, Effect::None))
     }
 
     /// The cluster's id is a part: a cluster that was restored from a snapshot has another one.
@@ -170,6 +178,18 @@ impl Call<'_> {
     fn over(&self, reason: &'static str) -> LeaseError {
         LeaseError::AttemptOver { resource: self.attempt.resource().clone(), reason }
     }
+}
+
+/// Only what this backend writes is taken for an incarnation.
+fn check_incarnation(text: &str, key: &str) -> Result<(), LeaseError> {
+    if GrantId::from_hex(text).is_some() {
+        return Ok(());
+    }
+    Err(LeaseError::NotSetUp {
+        reason: format!("the value of {key} is no incarnation of this backend"),
+        advice: "choose another namespace, or remove that key".into(),
+        source: None,
+    })
 }
 
 /// Which resources were held when last seen, roughly: for those it is cheaper to look before an etcd lease is made. A wrong

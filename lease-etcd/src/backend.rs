@@ -173,7 +173,7 @@ impl EtcdBackend {
             }
             etcd_lease = record.etcd_lease;
         }
-        Err(unsettled(Operation::Renew))
+        Err(unsettled(Operation::Renew, Effect::Unknown))
     }
 
     async fn end(&self, lease: &Lease, subject: Subject<'_>, needs_tombstone: bool) -> Result<bool, LeaseError> {
@@ -184,7 +184,7 @@ impl EtcdBackend {
             let marker = Marker::OnLease(self.ensure_marker(Operation::Release, subject, ttl).await?);
             let txn = self.wire.release(lease, subject, marker);
             let Some(reply) = self.store.txn(Operation::Release, txn).await? else {
-                return Err(unsettled(Operation::Release));
+                return Err(unsettled(Operation::Release, Effect::None));
             };
             // The marker stands; what follows only leaves less behind.
             self.revoke_left(Operation::Release, subject, &reply).await;
@@ -193,7 +193,7 @@ impl EtcdBackend {
         for _ in 0..ROUNDS {
             let txn = self.wire.release(lease, subject, Marker::OnOwnLease(etcd_lease));
             let Some(reply) = self.store.txn(Operation::Release, txn).await? else {
-                return Err(unsettled(Operation::Release));
+                return Err(unsettled(Operation::Release, Effect::None));
             };
             let look = Look::read(&reply);
             match live_record(&look, lease) {
@@ -202,7 +202,7 @@ impl EtcdBackend {
                 _ => return Ok(look.spent == Some(true)),
             }
         }
-        Err(unsettled(Operation::Release))
+        Err(unsettled(Operation::Release, Effect::None))
     }
 
     /// Makes sure that the marker's etcd lease lives for a whole `ttl` from now.
@@ -220,14 +220,14 @@ impl EtcdBackend {
                 return Ok(id);
             }
         }
-        Err(unsettled(operation))
+        Err(unsettled(operation, Effect::None))
     }
 
     async fn give_up(&self, subject: Subject<'_>, ttl: Duration) -> Result<(), LeaseError> {
         let operation = Operation::Abandon;
         let marker = self.ensure_marker(operation, subject, marker_ttl(ttl)).await?;
         let Some(reply) = self.store.txn(operation, self.wire.abandon(subject, marker)).await? else {
-            return Err(unsettled(operation));
+            return Err(unsettled(operation, Effect::None));
         };
         // From here on nothing of the attempt can become a grant; what follows only leaves less behind.
         self.revoke_left(operation, subject, &reply).await;
@@ -272,11 +272,11 @@ pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
 }
 
 /// The error for an operation that found something changed each time it looked.
-pub(crate) fn unsettled(operation: Operation) -> LeaseError {
+pub(crate) fn unsettled(operation: Operation, effect: Effect) -> LeaseError {
     LeaseError::Store {
         operation,
         reason: "the leadership or the keys changed each time it was tried".into(),
-        effect: error::in_doubt(operation),
+        effect,
         advice: lease_core::Advice::TryAgain,
         source: None,
     }

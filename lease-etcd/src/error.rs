@@ -11,12 +11,13 @@ pub(crate) struct Place {
     pub(crate) prefix: String,
 }
 
-/// Whether the request was certainly never sent: no connection could be made.
+/// Whether the request was certainly never sent: no connection could be made, or TLS refused it.
+///
+/// Only a status that the client made by itself has a source. The source's type is not public, but its `Debug` names it.
 pub(crate) fn never_sent(error: &Error) -> bool {
     match error {
-        Error::GRpcStatus(status) if i32::from(status.code()) == UNAVAILABLE => {
-            let text = text(error);
-            text.contains("tcp connect error") || text.contains("dns error")
+        Error::GRpcStatus(status) => {
+            std::error::Error::source(status).is_some_and(|source| format!("{source:?}").contains("ConnectError("))
         }
         _ => false,
     }
@@ -124,7 +125,6 @@ const RESOURCE_EXHAUSTED: i32 = 8;
 const FAILED_PRECONDITION: i32 = 9;
 const OUT_OF_RANGE: i32 = 11;
 const UNIMPLEMENTED: i32 = 12;
-const UNAVAILABLE: i32 = 14;
 const UNAUTHENTICATED: i32 = 16;
 
 /// With these codes etcd says that it did nothing.
@@ -176,7 +176,7 @@ fn chain(first: &str, mut next: Option<&(dyn std::error::Error + 'static)>) -> S
     let mut text = first.to_owned();
     while let Some(error) = next {
         let more = error.to_string();
-        if !text.ends_with(&more) {
+        if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
@@ -188,6 +188,8 @@ fn chain(first: &str, mut next: Option<&(dyn std::error::Error + 'static)>) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const UNAVAILABLE: i32 = 14;
 
     #[test]
     fn only_definite_answers_have_no_effect() {

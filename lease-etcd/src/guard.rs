@@ -10,8 +10,8 @@ use crate::wire::{absent, text_at};
 use crate::{EtcdConfig, claims, error};
 use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use lease_core::{
-    Authority, Claims, ConnectOptions, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Operation,
-    Refusal, ResourceName, Stored, bounded,
+    Authority, Claims, ConnectOptions, Effect, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError,
+    Operation, Refusal, ResourceName, Stored, bounded,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -292,7 +292,7 @@ impl GuardedDestination for EtcdDestination {
                     return Ok(Stored::new(text_at(&reply, 0), mark));
                 }
             }
-            Err(crate::backend::unsettled(operation))
+            Err(crate::backend::unsettled(operation, Effect::None))
         };
         Ok(self.within(operation, reading).await?)
     }

@@ -1,7 +1,7 @@
 //! The transactions, and what their replies mean.
 //!
 //! Each operation's decision is made inside one etcd transaction; this module builds them and decodes the replies. A record is the text
-//! `OWNER:GRANT:TTL:HOLDER` under the resource's key, attached to the etcd lease that its attempt made. Its create revision is
+//! `OWNER:GRANT:TTL:INCARNATION:HOLDER` under the resource's key, attached to the etcd lease that its attempt made. Its create revision is
 //! the fencing value: etcd counts revisions over the whole store, so a later grant always has a larger one.
 
 use crate::keys::Keys;
@@ -71,8 +71,12 @@ impl Wire {
     pub(crate) fn acquire(&self, attempt: &Attempt, etcd_lease: i64, ttl: i64, incarnation: &str) -> Txn {
         let subject = Subject::of_attempt(attempt);
         let key = self.keys.grant(subject.resource);
-        let record =
-            format!("{}:{}:{ttl}:{}", subject.owner.reveal(), subject.grant.to_hex(), attempt.holder().as_str());
+        let record = format!(
+            "{}:{}:{ttl}:{incarnation}:{}",
+            subject.owner.reveal(),
+            subject.grant.to_hex(),
+            attempt.holder().as_str()
+        );
         let bound = (!self.sabotage.has(Flaw::AcquireWithoutLease)).then(|| PutOptions::new().with_lease(etcd_lease));
         Txn::new()
             .when([
@@ -177,6 +181,8 @@ fn owned(key: &str, owner: &OwnerToken) -> Vec<Compare> {
 pub(crate) struct Record {
     owner: OwnerToken,
     pub(crate) ttl: Duration,
+    /// The incarnation under which the grant was made.
+    pub(crate) incarnation: String,
     pub(crate) holder: String,
     /// The fencing value.
     pub(crate) value: u64,
@@ -187,12 +193,14 @@ pub(crate) struct Record {
 impl Record {
     /// `None` when it is not a record.
     pub(crate) fn read(kv: &KeyValue) -> Option<Self> {
-        let mut parts = kv.value_str().ok()?.splitn(4, ':');
-        let (owner, grant, ttl, holder) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let mut parts = kv.value_str().ok()?.splitn(5, ':');
+        let (owner, grant, ttl) = (parts.next()?, parts.next()?, parts.next()?);
+        let (incarnation, holder) = (parts.next()?, parts.next()?);
         GrantId::from_hex(grant)?;
         Some(Self {
             owner: OwnerToken::from_revealed(owner)?,
             ttl: Duration::from_secs(ttl.parse().ok()?),
+            incarnation: incarnation.to_owned(),
             holder: holder.to_owned(),
             value: u64::try_from(kv.create_revision()).ok()?,
             etcd_lease: kv.lease(),

@@ -70,14 +70,20 @@ async fn foreign_data_is_named_and_left_alone() {
 async fn a_vanished_incarnation_gives_a_new_authority() {
     let server = server();
     let (backend, raw) = (backend(&server).await, raw(&server).await);
-    let before = acquire(&backend, "r", LONG).await;
+    let mine = attempt("r", LONG);
+    let before = repeat(&backend, &mine).await;
     let key = "leasehold/lease/incarnation";
     raw.kv_client().delete(key, None).await.unwrap();
     let after = acquire(&backend, "s", LONG).await;
     assert_ne!(before.token().unwrap().authority(), after.token().unwrap().authority());
+    assert_eq!(repeat(&backend, &mine).await.token(), before.token(), "a grant keeps its token");
     raw.kv_client().put(key, "00000000000000aa", None).await.unwrap();
     let restored = acquire(&backend, "t", LONG).await;
     assert!(restored.token().unwrap().authority().as_str().ends_with("-00000000000000aa:0"));
+    raw.kv_client().put(key, "zebra", None).await.unwrap();
+    let error = backend.acquire(&attempt("u", LONG)).await.unwrap_err();
+    assert!(matches!(error, LeaseError::NotSetUp { .. }) && error.to_string().contains(key), "{error}");
+    assert_eq!(etcd_leases(&raw).await, 3, "the failed attempt left none");
 }
 
 #[tokio::test]
@@ -210,7 +216,7 @@ async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_grant() {
     assert!(lease.remaining() < LONG, "it counts from the first send");
     assert_eq!(repeat(&direct, &mine).await.token(), lease.token());
 
-    for fault in [Once::CutBeforeRequest, Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply] {
+    for fault in FAULTS {
         proxy.once(fault);
         match backend.renew(&lease).await {
             Ok(Renewal::Renewed(_)) => {}
@@ -228,6 +234,29 @@ async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_grant() {
     assert!(!is_held(&direct, "r").await);
     // One of the attempt's requests has had no answer, so the store remembers for as long as it could still arrive.
     assert!(keys(&raw).await.iter().any(|kv| kv.key().starts_with(b"leasehold/lease/spent/")));
+}
+
+const FAULTS: [Once; 4] = [Once::CutBeforeRequest, Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply];
+
+#[tokio::test]
+async fn whatever_happens_to_an_acquire_a_repeat_settles_it() {
+    let server = server();
+    let proxy = Proxy::to(server.port()).unwrap();
+    let url = format!("etcd://127.0.0.1:{}/?call_timeout_ms=500", proxy.port());
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    for fault in FAULTS {
+        let mine = attempt("r", LONG);
+        proxy.once(fault);
+        match backend.acquire(&mine).await {
+            Ok(Acquisition::Acquired(_)) => {}
+            Ok(held) => panic!("{held:?}"),
+            Err(error) => assert_eq!(error.effect(), Effect::Unknown, "{fault:?}: {error}"),
+        }
+        assert!(proxy.happened());
+        let lease = repeat(&backend, &mine).await;
+        assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)), "{fault:?}");
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released, "{fault:?}");
+    }
 }
 
 #[tokio::test]
