@@ -2,18 +2,18 @@
 
 use crate::claims;
 use crate::config::SqliteConfig;
-use crate::connection::{Database, Query, Slot, duration_ns, instant_ns};
+use crate::connection::{Database, Moment, Slot, duration_ns, instant_ns};
 use crate::keys;
 use crate::schema;
-use crate::wire::{Found, LeaseStatements, SWEEP_NAMES, Sql, listed};
+use crate::step::Query;
+use crate::sweep::Sweeper;
+use crate::wire::{Found, LeaseStatements, Sql, listed};
 use lease_core::{
     Acquisition, Attempt, Claims, CleanUp, Description, Fence, Held, Inspection, Lease, LeaseBackend, LeaseError,
     Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
 };
-use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A lease backend on a SQLite file. Clones share its connections.
@@ -30,18 +30,8 @@ pub(crate) struct Inner {
     pub(crate) reader: Slot,
     /// Whose turn it is to have a [fenced transaction](SqliteBackend::begin_fenced).
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
-    sweeper: Sweeper,
+    pub(crate) sweeper: Sweeper,
 }
-
-/// When to sweep, and from where.
-#[derive(Debug, Default)]
-struct Sweeper {
-    grants: AtomicU64,
-    after: Mutex<String>,
-}
-
-/// After so many grants of one instance it looks at the next [`SWEEP_NAMES`] names: many more than were granted meanwhile.
-const GRANTS_PER_SWEEP: u64 = 64;
 
 impl SqliteBackend {
     /// Opens the file, creates it and its tables where missing, and reads its settings.
@@ -116,7 +106,7 @@ impl SqliteBackend {
         resource: &ResourceName,
         owner: String,
         ttl: Duration,
-        rest: impl Fn(Query, &crate::connection::Moment) -> Query + Send + Sync + 'static,
+        rest: impl Fn(Query, &Moment) -> Query + Send + Sync + 'static,
     ) -> Result<Vec<SqliteRow>, LeaseError> {
         let resource = resource.as_str().to_owned();
         let ttl = duration_ns(ttl);
@@ -132,59 +122,6 @@ impl SqliteBackend {
                 rest(query, moment)
             })
             .await
-    }
-
-    /// Counts a grant, and now and then begins a sweep behind the caller's back. The next sweep makes up for one that fails.
-    fn count_grant(&self) {
-        let before = self.inner.sweeper.grants.fetch_add(1, Ordering::Relaxed);
-        if before.wrapping_rem(GRANTS_PER_SWEEP) == GRANTS_PER_SWEEP.wrapping_sub(1) {
-            let backend = self.clone();
-            tokio::spawn(async move {
-                let after = backend.inner.sweeper.position().clone();
-                if let Ok((_, next)) = backend.sweep(after).await {
-                    *backend.inner.sweeper.position() = next.unwrap_or_default();
-                }
-            });
-        }
-    }
-
-    /// Forgets the idle ones of the next names after `after`: how many, and where to go on.
-    async fn sweep(&self, after: String) -> Result<(u64, Option<String>), LeaseError> {
-        let Inner { database, statements, writer, reader, .. } = &*self.inner;
-        let retention = duration_ns(database.config.options().idle_retention);
-        let bind = move |after: String, last: Option<String>| {
-            move |query: Query, moment: &crate::connection::Moment| {
-                query
-                    .bind(after.clone())
-                    .bind(None::<String>)
-                    .bind(moment.boot.clone())
-                    .bind(moment.now)
-                    .bind(retention)
-                    .bind(last.clone())
-            }
-        };
-        // Looking first keeps the write lock free when there is nothing to do.
-        let rows = database.read(reader, Operation::CleanUp, &statements.survey, bind(after.clone(), None)).await?;
-        let (seen, idle, last) = one(&rows, Operation::CleanUp, |row| {
-            Ok((
-                row.try_get::<i64, _>("seen")?,
-                row.try_get::<i64, _>("idle")?,
-                row.try_get::<Option<String>, _>("last")?,
-            ))
-        })?;
-        let mut removed = 0;
-        if idle > 0 {
-            let rows = database.write(writer, Operation::CleanUp, &statements.sweep, bind(after, last.clone())).await?;
-            removed = one(&rows, Operation::CleanUp, |row| row.try_get::<i64, _>(0))?;
-        }
-        let next = if seen < SWEEP_NAMES { None } else { last };
-        Ok((u64::try_from(removed).unwrap_or(0), next))
-    }
-}
-
-impl Sweeper {
-    fn position(&self) -> std::sync::MutexGuard<'_, String> {
-        self.after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

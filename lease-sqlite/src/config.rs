@@ -3,7 +3,6 @@
 use crate::keys;
 use lease_core::{ConnectOptions, LeaseError, StoreUrl};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Where the database file is, and the options that every backend has.
 #[derive(Clone, Debug)]
@@ -82,12 +81,6 @@ impl SqliteConfig {
 
     pub(crate) fn address(&self) -> String {
         format!("sqlite://{}", self.path.display())
-    }
-
-    /// How long SQLite itself waits for the write lock: less than the call may take, so that a definite "busy" comes before
-    /// the time-out, whose effect is unknown.
-    pub(crate) fn busy_timeout(&self) -> Duration {
-        self.options.call_timeout.checked_div(2).unwrap_or_default().max(Duration::from_millis(1))
     }
 }
 

@@ -1,30 +1,20 @@
-//! The open file: one connection that writes, one that reads, and each operation as one step of its own task.
+//! The open file: one connection that writes, one that reads.
 //!
-//! *Why a task.* Each connection of the client has a worker thread, and what was sent to it runs even when the caller's future was
-//! dropped. The task owns the connection until its transaction is over, so that no caller can leave one open, and when it finds that
-//! its caller has gone by the time the write lock is there, it rolls back.
-//!
-//! *Why two connections.* SQLite has one writer. One writing connection behind a fair lock makes callers of one process wait in order,
-//! instead of racing through SQLite's sleeps; the reading one is never held up by a writer.
+//! SQLite has one writer. One writing connection behind a fair lock makes callers of one process wait in order, instead of racing through
+//! SQLite's sleeps; the reading one is never held up by a writer. See `step` for how they are used.
 
 use crate::claims::Settings;
 use crate::config::SqliteConfig;
-use crate::{error, schema};
+use crate::schema::Table;
+use crate::{error, mounts, schema};
 use lease_core::{BootInstant, Effect, LeaseError, Operation};
-use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
-
-use crate::schema::Table;
-use crate::wire::Sql;
-
-/// A statement with its parameters.
-pub(crate) type Query = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
 
 /// The file, as one instance uses it.
 #[derive(Debug)]
@@ -54,9 +44,6 @@ pub(crate) type Slot = Arc<Mutex<Option<Open>>>;
 
 /// Device and inode: the file itself, whatever its name is now.
 type FileId = Option<(u64, u64)>;
-
-/// Builds the query of a step from its text and the time.
-pub(crate) type Bind = Box<dyn Fn(Query, &Moment) -> Query + Send + Sync>;
 
 impl Database {
     pub(crate) fn new(config: SqliteConfig, tables: Vec<Table>) -> Arc<Self> {
@@ -98,26 +85,39 @@ impl Database {
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(create)
-            .busy_timeout(self.config.busy_timeout())
+            .busy_timeout(PACE)
             .foreign_keys(true)
             .synchronous(SqliteSynchronous::Full)
             .disable_statement_logging();
+        let patience = self.patience();
         loop {
             match SqliteConnection::connect_with(&options).await {
                 Ok(sqlite) => {
                     return Ok(Open { sqlite, file: file_id(path) });
                 }
-                Err(e) => wait_if_busy(e, "opening the file").await?,
+                Err(e) => wait_if_busy(e, "opening the file", patience).await?,
             }
         }
     }
 
     async fn set_up(&self, sqlite: &mut SqliteConnection) -> Result<Settings, LeaseError> {
-        let mut journal_mode = ask(sqlite, "PRAGMA journal_mode").await?;
-        if journal_mode != "wal" {
-            journal_mode = ask(sqlite, "PRAGMA journal_mode = wal").await?;
+        let folder = self.config.path().parent().unwrap_or_else(|| Path::new("/"));
+        if let Some(kind) = mounts::network_kind(folder) {
+            return Err(LeaseError::NotSetUp {
+                reason: format!(
+                    "{} is on a network file system ({kind}), where SQLite's locks exclude nobody",
+                    folder.display()
+                ),
+                advice: "put the file on a local disk; for several machines use a server's backend".into(),
+                source: None,
+            });
         }
-        let encoding = ask(sqlite, "PRAGMA encoding").await?;
+        let patience = self.patience();
+        let mut journal_mode = ask(sqlite, "PRAGMA journal_mode", patience).await?;
+        if journal_mode != "wal" {
+            journal_mode = ask(sqlite, "PRAGMA journal_mode = wal", patience).await?;
+        }
+        let encoding = ask(sqlite, "PRAGMA encoding", patience).await?;
         for (what, found, wanted) in [("journal mode", &journal_mode, "wal"), ("encoding", &encoding, "UTF-8")] {
             if found != wanted {
                 return Err(LeaseError::NotSetUp {
@@ -127,94 +127,25 @@ impl Database {
                 });
             }
         }
-        schema::ensure(sqlite, &self.tables).await?;
+        schema::ensure(sqlite, &self.tables, patience).await?;
         Ok(Settings {
-            version: ask(sqlite, "SELECT sqlite_version()").await?,
+            version: ask(sqlite, "SELECT sqlite_version()", patience).await?,
             journal_mode,
-            synchronous: ask(sqlite, "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous")
+            synchronous: ask(sqlite, "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous", patience)
                 .await?
                 .parse()
                 .unwrap_or(0),
         })
     }
 
-    /// Runs one writing step: lock, time, statement, commit.
-    ///
-    /// `bind` gets the time under the lock. The statement's text ends in `COMMIT`.
-    pub(crate) async fn write(
-        self: &Arc<Self>,
-        slot: &Slot,
-        operation: Operation,
-        sql: &Sql,
-        bind: impl Fn(Query, &Moment) -> Query + Send + Sync + 'static,
-    ) -> Result<Vec<SqliteRow>, LeaseError> {
-        let (slot, until) = self.enter(slot, operation).await?;
-        let step = Step { database: Arc::clone(self), slot, operation, sql: Arc::clone(sql) };
-        let bind: Bind = Box::new(bind);
-        self.in_task(operation, Effect::Unknown, until, |reply| step.write(bind, reply)).await
+    /// Until when a step of connecting that begins now waits for a lock: before the connect timeout, to say what it waits for.
+    fn patience(&self) -> Instant {
+        most_of(self.config.options().connect_timeout)
     }
 
-    /// Runs one reading step, on the connection that reads.
-    pub(crate) async fn read(
-        self: &Arc<Self>,
-        slot: &Slot,
-        operation: Operation,
-        sql: &Sql,
-        bind: impl Fn(Query, &Moment) -> Query + Send + Sync + 'static,
-    ) -> Result<Vec<SqliteRow>, LeaseError> {
-        let (slot, until) = self.enter(slot, operation).await?;
-        let step = Step { database: Arc::clone(self), slot, operation, sql: Arc::clone(sql) };
-        let bind: Bind = Box::new(bind);
-        self.in_task(operation, Effect::None, until, |_| step.read(bind)).await
-    }
-
-    /// Waits for the connection; nothing has begun while it waits.
-    pub(crate) async fn enter<T>(
-        &self,
-        slot: &Arc<Mutex<T>>,
-        operation: Operation,
-    ) -> Result<(OwnedMutexGuard<T>, Instant), LeaseError> {
-        let limit = self.config.options().call_timeout;
-        let until = self.call_ends();
-        match tokio::time::timeout_at(until, Arc::clone(slot).lock_owned()).await {
-            Ok(guard) => Ok((guard, until)),
-            Err(_) => Err(timeout(operation, limit, Effect::None)),
-        }
-    }
-
-    /// Runs `work` in a task of its own, which goes on to its end when the caller has gone.
-    pub(crate) async fn in_task<T, W>(
-        &self,
-        operation: Operation,
-        effect: Effect,
-        until: Instant,
-        work: impl FnOnce(Arc<Caller>) -> W,
-    ) -> Result<T, LeaseError>
-    where
-        T: Send + 'static,
-        W: Future<Output = Result<T, LeaseError>> + Send + 'static,
-    {
-        let (reply, answer) = oneshot::channel();
-        let here = Here(Arc::default());
-        let work = work(Arc::clone(&here.0));
-        tokio::spawn(async move {
-            // Whoever does not wait any more does not hear of it.
-            drop(reply.send(work.await));
-        });
-        match tokio::time::timeout_at(until, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(LeaseError::Connection {
-                operation,
-                reason: "the task that ran it was stopped; the runtime is shutting down".into(),
-                effect,
-                source: None,
-            }),
-            Err(_) => {
-                let limit = self.config.options().call_timeout;
-                let effect = if here.0.leave() { Effect::None } else { effect };
-                Err(timeout(operation, limit, effect))
-            }
-        }
+    /// Until when a call that begins now waits for the write lock: before its time-out, to say what it waits for.
+    pub(crate) fn lock_patience(&self) -> Instant {
+        most_of(self.config.options().call_timeout)
     }
 
     /// When a call that begins now has to end.
@@ -239,160 +170,6 @@ impl Database {
     }
 }
 
-/// What caller and task agree on: that the step runs, or that nobody waits for it any more. Whoever is first decides.
-#[derive(Debug, Default)]
-pub(crate) struct Caller(AtomicU8);
-
-const WAITING: u8 = 0;
-const RUNNING: u8 = 1;
-const GONE: u8 = 2;
-
-impl Caller {
-    /// The task's side, once it has the write lock: whether the step is still wanted.
-    fn begin(&self) -> bool {
-        self.decide(RUNNING) != GONE
-    }
-
-    /// The caller's side: whether it left before the step began, so that it never will.
-    fn leave(&self) -> bool {
-        self.decide(GONE) == GONE
-    }
-
-    fn decide(&self, wanted: u8) -> u8 {
-        match self.0.compare_exchange(WAITING, wanted, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => wanted,
-            Err(decided) => decided,
-        }
-    }
-}
-
-/// The caller's side; dropped when it stops waiting, for whatever reason.
-struct Here(Arc<Caller>);
-
-impl Drop for Here {
-    fn drop(&mut self) {
-        self.0.leave();
-    }
-}
-
-/// One operation with the connection's place.
-struct Step {
-    database: Arc<Database>,
-    slot: OwnedMutexGuard<Option<Open>>,
-    operation: Operation,
-    sql: Sql,
-}
-
-impl Step {
-    async fn write(mut self, bind: Bind, caller: Arc<Caller>) -> Result<Vec<SqliteRow>, LeaseError> {
-        match self.write_once(&bind, &caller).await {
-            Err(Failure::NoTable) => {
-                self.set_up_anew().await?;
-                self.write_once(&bind, &caller).await.map_err(|f| f.into_error(self.operation))
-            }
-            answer => answer.map_err(|f| f.into_error(self.operation)),
-        }
-    }
-
-    async fn read(mut self, bind: Bind) -> Result<Vec<SqliteRow>, LeaseError> {
-        match self.read_once(&bind).await {
-            Err(Failure::NoTable) => {
-                self.set_up_anew().await?;
-                self.read_once(&bind).await.map_err(|f| f.into_error(self.operation))
-            }
-            answer => answer.map_err(|f| f.into_error(self.operation)),
-        }
-    }
-
-    async fn write_once(&mut self, bind: &Bind, caller: &Caller) -> Result<Vec<SqliteRow>, Failure> {
-        let mut open = self.database.take(&mut self.slot, self.operation).await?;
-        if let Err(e) = begin(&mut open.sqlite).await {
-            // A busy connection is as good as before; any other error leaves one that nobody should trust.
-            if error::is_busy(&e) {
-                *self.slot = Some(open);
-            }
-            return Err(error::of_operation(e, self.operation).into());
-        }
-        let on_path = self.database.is_on_path(&open);
-        if !on_path || !caller.begin() {
-            self.roll_back(open, on_path).await;
-            return Err(error::replaced(self.operation).into());
-        }
-        let query = bind(query(&self.sql), &self.database.moment());
-        match query.fetch_all(&mut open.sqlite).await {
-            Ok(rows) => {
-                *self.slot = Some(open);
-                Ok(rows)
-            }
-            Err(e) => {
-                self.roll_back(open, error::code(&e).is_some()).await;
-                Err(Failure::of(e, |e| error::of_operation(e, self.operation)))
-            }
-        }
-    }
-
-    async fn read_once(&mut self, bind: &Bind) -> Result<Vec<SqliteRow>, Failure> {
-        let mut open = self.database.take(&mut self.slot, self.operation).await?;
-        let query = bind(query(&self.sql), &self.database.moment());
-        let rows = query
-            .fetch_all(&mut open.sqlite)
-            .await
-            .map_err(|e| Failure::of(e, |e| error::of_read(e, self.operation)))?;
-        *self.slot = Some(open);
-        Ok(rows)
-    }
-
-    /// Ends the transaction without effect. The connection stays if that worked and it is to be `kept`; dropping it rolls back too.
-    async fn roll_back(&mut self, mut open: Open, kept: bool) {
-        let rolled_back = sqlx::query("ROLLBACK").execute(&mut open.sqlite).await.is_ok();
-        if rolled_back && kept {
-            *self.slot = Some(open);
-        }
-    }
-
-    /// Creates the tables anew, after `purge` or a hand removed them: a new history begins, under a new authority.
-    async fn set_up_anew(&mut self) -> Result<(), LeaseError> {
-        *self.slot = Some(self.database.open(false).await?);
-        Ok(())
-    }
-}
-
-/// Why a step failed.
-enum Failure {
-    /// A table is gone; nothing was executed.
-    NoTable,
-    Error(LeaseError),
-}
-
-impl Failure {
-    fn of(e: sqlx::Error, map: impl FnOnce(sqlx::Error) -> LeaseError) -> Self {
-        if schema::is_missing_table(&e) { Self::NoTable } else { Self::Error(map(e)) }
-    }
-
-    fn into_error(self, operation: Operation) -> LeaseError {
-        match self {
-            Self::NoTable => schema::vanished(operation),
-            Self::Error(error) => error,
-        }
-    }
-}
-
-impl From<LeaseError> for Failure {
-    fn from(error: LeaseError) -> Self {
-        Self::Error(error)
-    }
-}
-
-/// Takes the write lock, waiting for it as long as the connection's busy timeout says.
-pub(crate) async fn begin(sqlite: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    sqlx::query("BEGIN IMMEDIATE").execute(sqlite).await.map(drop)
-}
-
-/// The statement, ready for its parameters.
-pub(crate) fn query(sql: &Sql) -> Query {
-    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
-}
-
 /// An instant as the store keeps it.
 pub(crate) fn instant_ns(instant: BootInstant) -> i64 {
     i64::try_from(instant.as_nanos()).unwrap_or(i64::MAX)
@@ -408,29 +185,36 @@ fn wall_us() -> i64 {
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn timeout(operation: Operation, limit: Duration, effect: Effect) -> LeaseError {
-    LeaseError::Timeout { operation, limit, effect }
-}
-
 /// Asks for one text.
-async fn ask(sqlite: &mut SqliteConnection, text: &'static str) -> Result<String, LeaseError> {
+async fn ask(sqlite: &mut SqliteConnection, text: &'static str, patience: Instant) -> Result<String, LeaseError> {
     loop {
         let answer = sqlx::raw_sql(text).fetch_one(&mut *sqlite).await;
         match answer.and_then(|row| row.try_get::<String, _>(0)) {
             Ok(answer) => return Ok(answer),
-            Err(e) => wait_if_busy(e, text).await?,
+            Err(e) => wait_if_busy(e, text, patience).await?,
         }
     }
 }
 
-/// Waits a little while another process holds a lock that SQLite's own wait does not cover, such as for the switch to WAL. The connect
-/// timeout ends it.
-async fn wait_if_busy(e: sqlx::Error, step: &str) -> Result<(), LeaseError> {
-    if !error::is_busy(&e) {
+/// How long SQLite itself waits for a lock, in growing sleeps. Short, because the growing ones let a waiter starve among others that come and go;
+/// the waiting is done by asking again.
+const PACE: Duration = Duration::from_millis(10);
+
+/// Returns while another process holds a lock that is worth another try, until `patience` ends.
+pub(crate) async fn wait_if_busy(e: sqlx::Error, step: &str, patience: Instant) -> Result<(), LeaseError> {
+    if !error::is_busy(&e) || Instant::now() >= patience {
         return Err(error::of_connect(e, step));
     }
+    // Some locks, such as that for the switch to WAL, are not waited for by SQLite at all.
     tokio::time::sleep(Duration::from_millis(5)).await;
     Ok(())
+}
+
+/// Three quarters of `limit` from now.
+fn most_of(limit: Duration) -> Instant {
+    let now = Instant::now();
+    // An hour at most.
+    now.checked_add(limit.saturating_mul(3).checked_div(4).unwrap_or_default()).unwrap_or(now)
 }
 
 #[cfg(unix)]

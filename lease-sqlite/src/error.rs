@@ -43,7 +43,7 @@ pub(crate) fn of_operation(error: sqlx::Error, operation: Operation) -> LeaseErr
         Some(BUSY | LOCKED) => store(
             Effect::None,
             Advice::TryAgain,
-            format!("another process held the write lock of the file for longer than half the call timeout ({reason})"),
+            format!("another process held the write lock of the file for longer than this call can wait ({reason})"),
             error,
         ),
         // What else keeps SQLite from opening a file was looked at before: see `check_path`.

@@ -1,7 +1,8 @@
 //! The native fence: a write in the lease's own file is refused from the moment the grant has ended.
 
 use crate::backend::{Inner, SqliteBackend, one};
-use crate::connection::{Moment, Query, query};
+use crate::connection::Moment;
+use crate::step::{Caller, Query, query};
 use crate::transaction::OwnedTransaction;
 use crate::wire::Found;
 use lease_core::{
@@ -27,8 +28,8 @@ impl SqliteBackend {
         let Inner { database, statements, turn, .. } = &*self.inner;
         let (turn, until) = database.enter(turn, Operation::FencedWrite).await?;
         let (bind, look, here) = (owned(lease), Arc::clone(&statements.look), Arc::clone(database));
-        let work = move |_| async move {
-            let mut open = OwnedTransaction::begin(Arc::clone(&here), turn, Operation::FencedWrite).await?;
+        let work = move |caller: Arc<Caller>| async move {
+            let mut open = OwnedTransaction::begin(Arc::clone(&here), turn, Operation::FencedWrite, &caller).await?;
             let moment = here.moment();
             let rows = bind(query(&look), &moment)
                 .fetch_all(open.connection_mut())

@@ -2,9 +2,10 @@
 
 use crate::backend::one;
 use crate::config::SqliteConfig;
-use crate::connection::{Database, Query, Slot, query};
+use crate::connection::{Database, Slot};
 use crate::guard_wire::{GuardStatements, decode_mark, decode_trusted};
 use crate::schema;
+use crate::step::{Caller, Query, query};
 use crate::transaction::OwnedTransaction;
 use crate::wire::Sql;
 use lease_core::{
@@ -193,8 +194,8 @@ impl SqliteGuard {
         let (admit, here) = (Arc::clone(&statements.admit), Arc::clone(database));
         let (resource, token) = (resource.clone(), token.clone());
         let name = resource.clone();
-        let work = move |_| async move {
-            let mut open = OwnedTransaction::begin(here, turn, operation).await?;
+        let work = move |caller: Arc<Caller>| async move {
+            let mut open = OwnedTransaction::begin(here, turn, operation, &caller).await?;
             let rows = presented(&resource, &token)(query(&admit))
                 .fetch_all(open.connection_mut())
                 .await

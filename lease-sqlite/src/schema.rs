@@ -1,8 +1,10 @@
 //! The tables: created race-free, and refused when they have another shape.
 
+use crate::connection::wait_if_busy;
 use crate::error;
 use lease_core::{LeaseError, Operation};
 use sqlx::{AssertSqlSafe, Row as _, SqliteConnection};
+use tokio::time::Instant;
 
 /// A table of this crate: its name and everything after the name in its `CREATE TABLE`.
 #[derive(Clone, Debug)]
@@ -26,8 +28,12 @@ impl Table {
 ///
 /// The keys and checks of these tables carry the exclusion: a table by the same name without them, from another program or an older
 /// release, would let two workers in. So the text must be the very same.
-pub(crate) async fn ensure(connection: &mut SqliteConnection, tables: &[Table]) -> Result<(), LeaseError> {
-    let map = |e| error::of_connect(e, "creating the tables");
+pub(crate) async fn ensure(
+    connection: &mut SqliteConnection,
+    tables: &[Table],
+    patience: Instant,
+) -> Result<(), LeaseError> {
+    let map = |e| error::of_connect(e, "reading the tables");
     let mut stored = stored(connection, tables).await.map_err(map)?;
     if stored.iter().any(Option::is_none) {
         let mut text = String::from("BEGIN IMMEDIATE;");
@@ -36,7 +42,10 @@ pub(crate) async fn ensure(connection: &mut SqliteConnection, tables: &[Table]) 
             text.push(';');
         }
         text.push_str("COMMIT");
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await.map_err(map)?;
+        // A busy `BEGIN` is the whole of what was tried.
+        while let Err(e) = sqlx::raw_sql(AssertSqlSafe(text.clone())).execute(&mut *connection).await {
+            wait_if_busy(e, "creating the tables", patience).await?;
+        }
         stored = self::stored(connection, tables).await.map_err(map)?;
     }
     for (table, stored) in tables.iter().zip(stored) {

@@ -17,6 +17,7 @@
 
 use crate::connection::{Database, Open};
 use crate::error;
+use crate::step::Caller;
 use lease_core::{Advice, Effect, LeaseError, Operation};
 use sqlx::{Connection as _, SqliteConnection};
 use std::sync::Arc;
@@ -70,14 +71,22 @@ impl OwnedTransaction {
         database: Arc<Database>,
         turn: OwnedMutexGuard<()>,
         operation: Operation,
+        caller: &Caller,
     ) -> Result<Self, LeaseError> {
+        let patience = database.lock_patience();
         let mut open = database.open_plain().await?;
         let gate = Arc::new(Gate(AtomicU8::new(OPEN)));
         let map = |e| error::of_operation(e, operation);
         install(&mut open.sqlite, &gate).await.map_err(map)?;
         // Begun through the client, so that it counts the transaction and a nested `begin` of the caller becomes a savepoint. Its guard
         // would borrow the connection, and roll back what this one is there to end.
-        std::mem::forget(open.sqlite.begin_with("BEGIN IMMEDIATE").await.map_err(map)?);
+        loop {
+            match open.sqlite.begin_with("BEGIN IMMEDIATE").await {
+                Ok(begun) => break std::mem::forget(begun),
+                Err(e) if caller.waits_on(&e, patience) => {}
+                Err(e) => return Err(map(e)),
+            }
+        }
         if !database.is_on_path(&open) {
             return Err(error::replaced(operation));
         }

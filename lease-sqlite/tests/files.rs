@@ -1,4 +1,5 @@
 //! What can be wrong with the file, and what the error says to do. The least-privileged account.
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod support;
 
@@ -73,14 +74,17 @@ async fn a_file_that_was_replaced_while_open_is_noticed() {
     let place = Place::new();
     let old = place.backend().await;
     let lease = acquire(&old, "r").await;
+    old.inspect(&name("r")).await.unwrap();
     std::fs::remove_file(place.path()).unwrap();
+    let error = old.inspect(&name("r")).await.unwrap_err();
+    assert!(error.to_string().contains("removed or replaced"), "{error}");
     let error = old.renew(&lease).await.unwrap_err();
     assert!(error.to_string().contains("removed or replaced"), "{error}");
     assert_eq!((error.effect(), error.advice()), (Effect::None, Advice::TryAgain));
     let error = old.renew(&lease).await.unwrap_err();
     assert!(error.to_string().contains("connect anew"), "never silently a new file: {error}");
-    let _ = std::fs::remove_file(place.folder.path().join("leases.db-wal"));
-    let _ = std::fs::remove_file(place.folder.path().join("leases.db-shm"));
+    drop(std::fs::remove_file(place.folder.path().join("leases.db-wal")));
+    drop(std::fs::remove_file(place.folder.path().join("leases.db-shm")));
 
     let new = place.backend().await;
     let next = acquire(&new, "r").await;

@@ -1,4 +1,5 @@
 //! The life of a lease, on a real file and mostly on virtual time.
+#![expect(clippy::unchecked_time_subtraction, reason = "a test may fail loudly")]
 
 mod support;
 

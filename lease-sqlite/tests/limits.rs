@@ -1,4 +1,5 @@
 //! Every call ends, and a dropped one leaves nothing behind.
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod support;
 
@@ -95,6 +96,21 @@ async fn an_acquire_that_was_dropped_while_waiting_makes_no_grant_later() {
     acquire(&backend, "other").await;
     assert!(backend.inspect(&name("r")).await.unwrap().held.is_none());
     assert!(try_acquire(&backend, &attempt).await.unwrap().is_some(), "the attempt is still good");
+}
+
+#[tokio::test]
+async fn a_write_lock_that_comes_after_the_attempts_own_ttl_makes_no_grant() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    let locked = lock(&place).await;
+    let unlocking = tokio::spawn(async {
+        SystemClock.sleep_until(SystemClock.now().saturating_add(Duration::from_millis(100))).await;
+        unlock(locked).await;
+    });
+    let error = backend.acquire(&attempt("r", Duration::from_millis(50))).await.unwrap_err();
+    assert!(matches!(error, LeaseError::AttemptOver { .. }), "{error}");
+    unlocking.await.unwrap();
+    assert_eq!(backend.inspect(&name("r")).await.unwrap().last_value, None, "no value was used");
 }
 
 /// Polls `future` so often, with time in between for what it waits for, and drops it; true when it was over by then.

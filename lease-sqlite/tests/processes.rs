@@ -1,5 +1,6 @@
 //! Several processes on one file. Each worker is this test program, run again for one of the roles below.
 #![cfg(unix)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail loudly")]
 
 mod support;
 
@@ -117,7 +118,7 @@ fn ten_processes_that_create_the_file_at_once_get_one_grant() {
 async fn role_racer() {
     let backend = backend().await;
     for _ in 0..60 {
-        let lease = backend.acquire_within("r", TEN, Duration::from_secs(600)).await.unwrap().unwrap();
+        let lease = backend.acquire_within("r", TEN, Duration::from_mins(10)).await.unwrap().unwrap();
         let held_from = SystemClock.now().as_nanos();
         tokio::task::yield_now().await;
         let held_to = SystemClock.now().as_nanos();
@@ -178,7 +179,7 @@ async fn a_process_that_is_killed_inside_its_transaction_frees_the_file_and_leav
     let old: u64 = worker.event("open").unwrap().parse().unwrap();
     drop(worker);
     assert_eq!(landed(&place).await, 0);
-    let next = place.backend().await.acquire_within("r", TEN, Duration::from_secs(600)).await.unwrap().unwrap();
+    let next = place.backend().await.acquire_within("r", TEN, Duration::from_mins(10)).await.unwrap().unwrap();
     assert!(value(&next) > old);
 }
 
@@ -199,7 +200,7 @@ async fn a_process_that_is_stopped_inside_its_transaction_holds_up_writers_but_n
     worker.go_on();
     assert_eq!(worker.event("committed").unwrap(), "false", "it woke up after its expiry");
     assert_eq!(landed(&place).await, 0);
-    backend.acquire_within("r", TEN, Duration::from_secs(600)).await.unwrap().unwrap();
+    backend.acquire_within("r", TEN, Duration::from_mins(10)).await.unwrap().unwrap();
 }
 
 /// The two-worker test: it acquires, prepares a write, is stopped past its TTL, and goes on.
@@ -231,7 +232,7 @@ async fn a_worker_that_was_stopped_past_its_ttl_can_do_nothing() {
     let backend = place.backend().await;
     let destination = SqliteDestination::connect(&place.url()).await.unwrap();
     destination.adopt(None, token.authority()).await.unwrap();
-    let next = backend.acquire_within("r", TEN, Duration::from_secs(600)).await.unwrap().unwrap();
+    let next = backend.acquire_within("r", TEN, Duration::from_mins(10)).await.unwrap().unwrap();
     // It seals, and has not written yet.
     destination.seal(&name("r"), next.token().unwrap()).await.unwrap();
     worker.signal("-CONT");

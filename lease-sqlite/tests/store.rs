@@ -1,4 +1,5 @@
 //! The store over time: another boot, clean-up, another history, `purge`, edited statements.
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod support;
 

@@ -1,0 +1,75 @@
+//! Clean-up: idle names are forgotten a page at a time, by themselves too.
+
+use crate::backend::{Inner, SqliteBackend, one};
+use crate::connection::{Moment, duration_ns};
+use crate::step::Query;
+use crate::wire::SWEEP_NAMES;
+use lease_core::{LeaseError, Operation};
+use sqlx::Row as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// When to sweep, and from where.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeper {
+    grants: AtomicU64,
+    after: Mutex<String>,
+}
+
+/// After so many grants of one instance it looks at the next [`SWEEP_NAMES`] names: many more than were granted meanwhile.
+const GRANTS_PER_SWEEP: u64 = 64;
+
+impl SqliteBackend {
+    /// Counts a grant, and now and then begins a sweep behind the caller's back. The next sweep makes up for one that fails.
+    pub(crate) fn count_grant(&self) {
+        let before = self.inner.sweeper.grants.fetch_add(1, Ordering::Relaxed);
+        if before.wrapping_rem(GRANTS_PER_SWEEP) == GRANTS_PER_SWEEP.wrapping_sub(1) {
+            let backend = self.clone();
+            tokio::spawn(async move {
+                let after = backend.inner.sweeper.position().clone();
+                if let Ok((_, next)) = backend.sweep(after).await {
+                    *backend.inner.sweeper.position() = next.unwrap_or_default();
+                }
+            });
+        }
+    }
+
+    /// Forgets the idle ones of the next names after `after`: how many, and where to go on.
+    pub(crate) async fn sweep(&self, after: String) -> Result<(u64, Option<String>), LeaseError> {
+        let Inner { database, statements, writer, reader, .. } = &*self.inner;
+        let retention = duration_ns(database.config.options().idle_retention);
+        let bind = move |after: String, last: Option<String>| {
+            move |query: Query, moment: &Moment| {
+                query
+                    .bind(after.clone())
+                    .bind(None::<String>)
+                    .bind(moment.boot.clone())
+                    .bind(moment.now)
+                    .bind(retention)
+                    .bind(last.clone())
+            }
+        };
+        // Looking first keeps the write lock free when there is nothing to do.
+        let rows = database.read(reader, Operation::CleanUp, &statements.survey, bind(after.clone(), None)).await?;
+        let (seen, idle, last) = one(&rows, Operation::CleanUp, |row| {
+            Ok((
+                row.try_get::<i64, _>("seen")?,
+                row.try_get::<i64, _>("idle")?,
+                row.try_get::<Option<String>, _>("last")?,
+            ))
+        })?;
+        let mut removed = 0;
+        if idle > 0 {
+            let rows = database.write(writer, Operation::CleanUp, &statements.sweep, bind(after, last.clone())).await?;
+            removed = one(&rows, Operation::CleanUp, |row| row.try_get::<i64, _>(0))?;
+        }
+        let next = if seen < SWEEP_NAMES { None } else { last };
+        Ok((u64::try_from(removed).unwrap_or(0), next))
+    }
+}
+
+impl Sweeper {
+    fn position(&self) -> std::sync::MutexGuard<'_, String> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
