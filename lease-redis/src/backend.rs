@@ -134,9 +134,9 @@ impl RedisBackend {
         let spent = self.keys.spent(resource, attempt.owner());
         let args = [
             &*attempt.owner().reveal(),
+            &self.keep_ms(),
             &attempt.grant().to_hex(),
             &millis(granted_ttl),
-            &self.keep_ms(),
             attempt.holder().as_str(),
         ];
         let reply = call.eval(&self.scripts.acquire, &[&lease, &incarnation, &spent], &args).await;
@@ -293,11 +293,11 @@ impl LeaseBackend for RedisBackend {
                 lease.resource(),
                 &self.scripts.renew,
                 &[&self.keys.lease(lease.resource())],
-                &[&owner, &ttl, &self.keep_ms()],
+                &[&owner, &self.keep_ms(), &ttl],
             )
             .await?;
         match (word.as_str(), loss(&word)) {
-            ("renewed", _) => Ok(Renewal::Renewed(lease.renewed(sent))),
+            ("done", _) => Ok(Renewal::Renewed(lease.renewed(sent))),
             (_, Some(reason)) => Ok(Renewal::Lost(reason)),
             _ => Err(unexpected(Operation::Renew)),
         }
@@ -313,12 +313,12 @@ impl LeaseBackend for RedisBackend {
                 resource,
                 &self.scripts.release,
                 &[&self.keys.lease(resource), &self.keys.spent(resource, lease.owner())],
-                &[&lease.owner().reveal(), &spent_ms, &self.keep_ms()],
+                &[&lease.owner().reveal(), &self.keep_ms(), &spent_ms],
             )
             .await;
         match answer {
             Ok(word) => match (word.as_str(), loss(&word)) {
-                ("released", _) | (_, Some(LossReason::Released)) => Ok(release.answered(true)),
+                ("done", _) | (_, Some(LossReason::Released)) => Ok(release.answered(true)),
                 (_, Some(_)) => Ok(release.answered(false)),
                 _ => Err(unexpected(Operation::Release)),
             },
@@ -340,7 +340,7 @@ impl LeaseBackend for RedisBackend {
             resource,
             &self.scripts.abandon,
             &[&self.keys.lease(resource), &self.keys.spent(resource, attempt.owner())],
-            &[&attempt.owner().reveal(), &tombstone_ms(granted_ttl), &self.keep_ms()],
+            &[&attempt.owner().reveal(), &self.keep_ms(), &tombstone_ms(granted_ttl)],
         )
         .await
         .map(drop)

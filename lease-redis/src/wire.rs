@@ -8,54 +8,53 @@
 
 use lease_core::{Authority, LeaseError};
 
-/// Shared by the scripts on lease records.
-const RECORD: &str = r"
-local function now()
-  local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
+/// What each script on a lease record begins with. Straight-line code: a function or a table here would cost more than a Redis command.
+const LOOK: &str = r"
+local raw = redis.call('GET', KEYS[1])
+local time = redis.call('TIME')
+local t = time[1] * 1000000 + time[2]
+local head, value, incarnation, owner, expires, granted, renewed, state, holder
+if raw then
+  head, value, incarnation, owner, expires, granted, renewed, state, holder =
+    string.match(raw, '^(L1 (%d+) (%x+) (%x+) %x+ )(%d+) (%d+) (%d+) ([hr]) (.*)$')
+  if not head then return { 'foreign' } end
+  expires = tonumber(expires)
 end
-local function text(n) return string.format('%.0f', n) end
-local function parse(raw)
-  local value, incarnation, owner, grant, expires, granted, renewed, state, holder =
-    string.match(raw, '^L1 (%d+) (%x+) (%x+) (%x+) (%d+) (%d+) (%d+) ([hr]) (.*)$')
-  return value and { value = value, incarnation = incarnation, owner = owner, grant = grant,
-    expires = expires, granted = granted, renewed = renewed, state = state, holder = holder }
-end
-local function live(r, t) return r.state == 'h' and t < tonumber(r.expires) end
--- The key outlives its grant, and its own value should that be ahead of the clock, by what is to be kept.
-local function save(key, r, t, keep_ms)
-  local last = math.max(tonumber(r.value), t)
-  if r.state == 'h' then last = math.max(last, tonumber(r.expires)) end
-  redis.call('SET', key, table.concat({ 'L1', r.value, r.incarnation, r.owner, r.grant,
-    r.expires, r.granted, r.renewed, r.state, r.holder }, ' '),
-    'PX', text(math.ceil((last - t) / 1000) + tonumber(keep_ms)))
-end
+local live = state == 'h' and t < expires
 ";
 
-/// KEYS lease, incarnation, spent. ARGV owner, grant, TTL in ms, keep in ms, holder.
+/// What each script that changes a record ends with. The key outlives its grant, and its own value should that be ahead of the clock, by
+/// what is to be kept: `ARGV[2]`, in ms.
+const SAVE: &str = r"
+local last = math.max(tonumber(value), t)
+if state == 'h' then last = math.max(last, expires) end
+redis.call('SET', KEYS[1], head .. string.format('%.0f', expires) .. ' ' .. granted .. ' ' .. renewed .. ' ' .. state .. ' ' .. holder,
+  'PX', string.format('%.0f', math.ceil((last - t) / 1000) + ARGV[2]))
+";
+
+/// KEYS lease, incarnation, spent. ARGV owner, keep in ms, grant, TTL in ms, holder.
 const ACQUIRE: &str = r"
-local raw = redis.call('GET', KEYS[1])
 local others = redis.call('MGET', KEYS[2], KEYS[3])
 if others[2] then return { 'over' } end
-local t = now()
-local last = 0
-if raw then
-  local r = parse(raw)
-  if not r then return { 'foreign' } end
-  if r.owner == ARGV[1] then
-    if live(r, t) then return { 'granted', r.value, r.incarnation } end
-    return { 'over' }
-  end
-  if live(r, t) then return { 'held', text(tonumber(r.expires) - t) } end
-  last = tonumber(r.value)
+if owner == ARGV[1] then
+  if live then return { 'granted', value, incarnation } end
+  return { 'over' }
 end
-if not others[1] then return { 'no incarnation' } end
-if not string.match(others[1], '^%x+$') then return { 'bad incarnation' } end
-if last >= 9007199254740992 then return { 'exhausted' } end
-local at, value = text(t), text(math.max(last + 1, t))
-save(KEYS[1], { value = value, incarnation = others[1], owner = ARGV[1], grant = ARGV[2],
-  expires = text(t + ARGV[3] * 1000), granted = at, renewed = at, state = 'h', holder = ARGV[5] }, t, ARGV[4])
-return { 'granted', value, others[1] }
+if live then return { 'held', string.format('%.0f', expires - t) } end
+incarnation = others[1]
+if not incarnation then return { 'no incarnation' } end
+if not string.match(incarnation, '^%x+$') then return { 'bad incarnation' } end
+local before = tonumber(value or 0)
+if before >= 9007199254740992 then return { 'exhausted' } end
+value = string.format('%.0f', math.max(before + 1, t))
+granted = string.format('%.0f', t)
+head = 'L1 ' .. value .. ' ' .. incarnation .. ' ' .. ARGV[1] .. ' ' .. ARGV[3] .. ' '
+expires, renewed, state, holder = t + ARGV[4] * 1000, granted, 'h', ARGV[5]
+";
+
+/// What an acquire answers after its write.
+const GRANTED: &str = r"
+return { 'granted', value, incarnation }
 ";
 
 /// KEYS incarnation. ARGV candidate. The first one wins.
@@ -66,50 +65,45 @@ redis.call('SET', KEYS[1], ARGV[1])
 return { ARGV[1] }
 ";
 
-/// The reason why the owner `ARGV[1]` does not hold the lease, before the first write.
+/// Why the owner `ARGV[1]` does not hold the lease, if it does not.
 const LOSS: &str = r"
-local function loss(raw, r, t)
-  if not raw then return 'gone' end
-  if not r then return 'foreign' end
-  if r.owner ~= ARGV[1] then return 'superseded' end
-  if r.state == 'r' then return 'released' end
-  if t >= tonumber(r.expires) then return 'expired' end
-end
-local raw = redis.call('GET', KEYS[1])
-local r = raw and parse(raw)
-local t = now()
-local lost = loss(raw, r, t)
+local lost
+if not raw then lost = 'gone'
+elseif owner ~= ARGV[1] then lost = 'superseded'
+elseif state == 'r' then lost = 'released'
+elseif not live then lost = 'expired' end
 ";
 
-/// KEYS lease. ARGV owner, TTL in ms, keep in ms.
+/// KEYS lease. ARGV owner, keep in ms, TTL in ms.
 const RENEW: &str = r"
 if lost then return { lost } end
-r.expires = text(math.max(tonumber(r.expires), t + ARGV[2] * 1000))
-r.renewed = text(t)
-save(KEYS[1], r, t, ARGV[3])
-return { 'renewed' }
+expires = math.max(expires, t + ARGV[3] * 1000)
+renewed = string.format('%.0f', t)
 ";
 
-/// KEYS lease, spent. ARGV owner, tombstone in ms (0 for none), keep in ms.
+/// KEYS lease, spent. ARGV owner, keep in ms, tombstone in ms (0 for none).
 const RELEASE: &str = r"
-if lost == 'foreign' then return { lost } end
-if ARGV[2] ~= '0' then redis.call('SET', KEYS[2], '1', 'PX', ARGV[2]) end
+if ARGV[3] ~= '0' then redis.call('SET', KEYS[2], '1', 'PX', ARGV[3]) end
 if lost then return { lost } end
-r.state = 'r'
-save(KEYS[1], r, t, ARGV[3])
-return { 'released' }
+state = 'r'
+";
+
+/// KEYS lease, spent. ARGV owner, keep in ms, tombstone in ms.
+const ABANDON: &str = r"
+redis.call('SET', KEYS[2], '1', 'PX', ARGV[3])
+if owner ~= ARGV[1] or state == 'r' then return { 'done' } end
+state = 'r'
+";
+
+const DONE: &str = r"
+return { 'done' }
 ";
 
 /// KEYS lease. Who holds it, without the owner token.
 const INSPECT: &str = r"
-local raw = redis.call('GET', KEYS[1])
-if not raw then return { 'free' } end
-local r = parse(raw)
-if not r then return { 'foreign' } end
-local t = now()
-if not live(r, t) then return { 'free', r.value } end
-return { 'held', r.value, text(tonumber(r.expires) - t),
-  text(math.max(t - tonumber(r.granted), 0)), text(math.max(t - tonumber(r.renewed), 0)), r.holder }
+if not live then return { 'free', value } end
+return { 'held', value, string.format('%.0f', expires - t),
+  string.format('%.0f', math.max(t - granted, 0)), string.format('%.0f', math.max(t - renewed, 0)), holder }
 ";
 
 /// What a fenced script begins with. KEYS lease, then the caller's. ARGV owner, then the caller's. It takes its own away, so that the
@@ -238,32 +232,18 @@ impl LeaseScripts {
         let mut edits = Edits::new(edits);
         let mut script = |parts: &[&str]| Script::new(edits.apply(&parts.concat()));
         let scripts = Self {
-            acquire: script(&[RECORD, ACQUIRE]),
+            acquire: script(&[LOOK, ACQUIRE, SAVE, GRANTED]),
             incarnation: script(&[INCARNATION]),
-            renew: script(&[RECORD, LOSS, RENEW]),
-            release: script(&[RECORD, LOSS, RELEASE]),
-            abandon: script(&[RECORD, ABANDON]),
-            inspect: script(&[RECORD, INSPECT]),
+            renew: script(&[LOOK, LOSS, RENEW, SAVE, DONE]),
+            release: script(&[LOOK, LOSS, RELEASE, SAVE, DONE]),
+            abandon: script(&[LOOK, ABANDON, SAVE, DONE]),
+            inspect: script(&[LOOK, INSPECT]),
             fenced_write: script(&[FENCE, PUT]),
             fence: edits.apply(FENCE),
         };
         edits.check().map(|()| scripts)
     }
 }
-
-/// KEYS lease, spent. ARGV owner, tombstone in ms, keep in ms.
-const ABANDON: &str = r"
-local raw = redis.call('GET', KEYS[1])
-local r = raw and parse(raw)
-if raw and not r then return { 'foreign' } end
-local t = now()
-redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
-if r and r.owner == ARGV[1] and r.state == 'h' then
-  r.state = 'r'
-  save(KEYS[1], r, t, ARGV[3])
-end
-return { 'abandoned' }
-";
 
 /// The scripts of the guarded destination.
 #[derive(Debug)]
@@ -398,8 +378,8 @@ mod tests {
     fn a_stale_edit_is_an_error() {
         assert!(LeaseScripts::new(&[("no such text", "")]).is_err());
         assert!(GuardScripts::new(&[("order < 0", "false")]).is_ok());
-        let edited = LeaseScripts::new(&[("math.max(last + 1, t)", "1")]).unwrap();
-        assert!(!edited.acquire.text().contains("last + 1"));
+        let edited = LeaseScripts::new(&[("math.max(before + 1, t)", "1")]).unwrap();
+        assert!(!edited.acquire.text().contains("before + 1"));
         assert_ne!(edited.acquire.sha(), LeaseScripts::new(&[]).unwrap().acquire.sha());
     }
 

@@ -30,7 +30,7 @@ async fn a_stale_edit_is_an_error() {
 #[tokio::test]
 async fn exclusion() {
     let server = server();
-    let backend = edited(&server, &[("if live(r, t) then return { 'held'", "if false then return { 'held'")]).await;
+    let backend = edited(&server, &[("if live then return { 'held'", "if false then return { 'held'")]).await;
     drop(acquire(&backend, &attempt("r", 30_000)).await);
     assert!(!is_held(&backend, "r").await);
 }
@@ -38,7 +38,7 @@ async fn exclusion() {
 #[tokio::test]
 async fn one_grant_per_attempt() {
     let server = server();
-    let backend = edited(&server, &[("if r.owner == ARGV[1] then\n    if live", "if false then\n    if live")]).await;
+    let backend = edited(&server, &[("if owner == ARGV[1] then\n  if live", "if false then\n  if live")]).await;
     let again = attempt("r", 30_000);
     drop(acquire(&backend, &again).await);
     assert!(
@@ -60,7 +60,7 @@ async fn tombstones() {
 #[tokio::test]
 async fn growing_values() {
     let server = server();
-    let backend = edited(&server, &[("math.max(last + 1, t)", "1")]).await;
+    let backend = edited(&server, &[("math.max(before + 1, t)", "1")]).await;
     let first = acquire(&backend, &attempt("r", 30_000)).await;
     assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
     let second = acquire(&backend, &attempt("r", 30_000)).await;
@@ -70,13 +70,13 @@ async fn growing_values() {
 #[tokio::test]
 async fn ownership_and_expiry_of_renew_and_release() {
     let server = server();
-    let backend = edited(&server, &[("if r.owner ~= ARGV[1] then return 'superseded' end", "")]).await;
+    let backend = edited(&server, &[("elseif owner ~= ARGV[1] then lost = 'superseded'", "")]).await;
     let first = acquire(&backend, &attempt("r", 30_000)).await;
     assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
     drop(acquire(&backend, &attempt("r", 30_000)).await);
     assert!(matches!(backend.renew(&first).await.unwrap(), Renewal::Renewed(_)));
 
-    let backend = edited(&server, &[("if t >= tonumber(r.expires) then return 'expired' end", "")]).await;
+    let backend = edited(&server, &[("elseif not live then lost = 'expired' end", "end")]).await;
     let short = acquire(&backend, &attempt("s", 30_000)).await;
     expire(&server, "s");
     assert!(matches!(backend.renew(&short).await.unwrap(), Renewal::Renewed(_)), "a resurrection");
