@@ -6,7 +6,7 @@
 use crate::claims::Settings;
 use crate::config::SqliteConfig;
 use crate::schema::Table;
-use crate::{error, mounts, schema};
+use crate::{error, keys, mounts, schema};
 use lease_core::{BootInstant, Effect, LeaseError, Operation};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
@@ -81,6 +81,8 @@ impl Database {
 
     async fn connect(&self, create: bool) -> Result<Open, LeaseError> {
         let path = self.config.path();
+        // Once more: the options can be changed after they were parsed.
+        keys::check_namespace(&self.config.options().namespace)?;
         error::check_path(path, create)?;
         let options = SqliteConnectOptions::new()
             .filename(path)

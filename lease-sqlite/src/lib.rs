@@ -74,7 +74,7 @@
 //! | parameter | default | |
 //! |---|---|---|
 //! | `namespace` | `leasehold` | begins the tables' names; not `sqlite` or `sqlite_…` |
-//! | `call_timeout_ms` | 2000 | how long a call may take; half of it may go to waiting for the write lock |
+//! | `call_timeout_ms` | 2000 | how long a call may take; three quarters of it may go to waiting for the write lock |
 //! | `connect_timeout_ms` | 5000 | |
 //! | `epoch` | 0 | raise it after a restore |
 //! | `idle_retention_ms` | 86400000 | |

@@ -61,6 +61,20 @@ async fn a_write_lock_that_is_never_free_ends_each_call_without_effect() {
     acquire(&late, "s").await;
 }
 
+/// An error without effect leaves nothing on its way, so the release after it needs no tombstone.
+#[tokio::test]
+async fn a_definite_error_settles_the_attempt() {
+    let place = Place::new();
+    let backend = place.backend_with(SHORT).await;
+    let attempt = attempt("r", TEN);
+    let locked = lock(&place).await;
+    backend.acquire(&attempt).await.unwrap_err();
+    unlock(locked).await;
+    let lease = try_acquire(&backend, &attempt).await.unwrap().unwrap();
+    assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
+    assert_eq!(number(&mut place.plain().await, "SELECT count(*) FROM leasehold_spent").await, 0);
+}
+
 #[tokio::test]
 async fn a_call_that_waits_behind_another_of_its_process_ends_too() {
     let place = Place::new();
