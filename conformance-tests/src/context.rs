@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long connecting may take before it counts as failed.
-pub(crate) const CONNECTING: Duration = Duration::from_secs(60);
+pub(crate) const CONNECTING: Duration = Duration::from_mins(1);
 
 /// What was seen, by name.
 pub(crate) type Evidence = BTreeMap<String, Value>;
@@ -46,13 +46,22 @@ impl From<GuardError> for Stop {
 
 /// Ends the case as refuted unless the condition holds.
 macro_rules! ensure {
-    ($condition:expr, $($message:tt)+) => {
-        if !$condition {
-            return Err($crate::context::Stop::Refuted(format!($($message)+)));
+    ($condition:expr, $($message:tt)+) => {{
+        let holds: bool = $condition;
+        if !holds {
+            $crate::context::refute!($($message)+);
         }
-    };
+    }};
 }
 pub(crate) use ensure;
+
+/// Ends the case as refuted.
+macro_rules! refute {
+    ($($message:tt)+) => {
+        return Err($crate::context::Stop::Refuted(format!($($message)+)))
+    };
+}
+pub(crate) use refute;
 
 /// Evidence from pairs.
 macro_rules! evidence {
@@ -72,7 +81,7 @@ pub(crate) struct Run {
     pub(crate) limits: Limits,
     pub(crate) trials: u32,
     /// Keeps this run's names apart from those of every other run in the same store.
-    run_id: String,
+    apart: String,
     names: AtomicU64,
     random: AtomicU64,
 }
@@ -92,7 +101,7 @@ impl Run {
             claims: first.claims(),
             limits: first.limits(),
             trials,
-            run_id: GrantId::random()?.to_hex(),
+            apart: GrantId::random()?.to_hex(),
             names: AtomicU64::new(0),
             random: AtomicU64::new(seed),
         })
@@ -101,7 +110,7 @@ impl Run {
     /// A namespace that nobody else uses: at most 32 characters of `a-z 0-9 _`.
     pub(crate) fn namespace(&self) -> String {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
-        format!("c{}_{number}", self.run_id)
+        format!("c{}_{number}", self.apart)
     }
 
     /// The next number of the seeded sequence (splitmix64).
@@ -116,7 +125,7 @@ impl Run {
     /// The longest that one case may take. Generous: it only keeps a store that never answers from holding the suite up.
     pub(crate) fn patience(&self) -> Duration {
         let ttl = self.short_granted().saturating_add(self.limits.expiry_lag);
-        Duration::from_secs(120).saturating_add(ttl.saturating_mul(30))
+        Duration::from_mins(2).saturating_add(ttl.saturating_mul(30))
     }
 
     /// A TTL to wait for the end of: 300 ms, or what the backend can.
@@ -133,7 +142,7 @@ impl Run {
 
     /// A TTL that does not end while a case runs.
     pub(crate) fn long(&self) -> Ttl {
-        let asked = Duration::from_secs(120).max(self.limits.min_ttl).min(self.limits.max_ttl);
+        let asked = Duration::from_mins(2).max(self.limits.min_ttl).min(self.limits.max_ttl);
         Ttl::parse(asked).unwrap_or_else(|_| fallback_ttl())
     }
 
@@ -278,6 +287,11 @@ pub(crate) async fn pause_for(time: Duration) {
 
 pub(crate) fn now() -> BootInstant {
     SystemClock.now()
+}
+
+/// The `n`th part of a duration.
+pub(crate) fn part(duration: Duration, n: u32) -> Duration {
+    duration.checked_div(n).unwrap_or_default()
 }
 
 /// A duration in milliseconds, for evidence.

@@ -69,27 +69,12 @@ mod tests {
         let claim = Claim::ListByPrefix;
         let (with, without) = (Claims::of(&[claim]), Claims::of(&[]));
         let held = Observed::Held { trials: 3 };
-        let refuted = Observed::Refuted {
-            trial: 1,
-            finding: "x".into(),
-        };
+        let refuted = Observed::Refuted { trial: 1, finding: "x".into() };
         let not_tried = Observed::NotTried { reason: "x".into() };
         let row = |rule, claims| [&held, &refuted, &not_tried].map(|observed| judge(rule, claims, observed));
-        assert_eq!(
-            row(Rule::Core, &without),
-            [Verdict::Kept, Verdict::Broken, Verdict::Unproven]
-        );
-        assert_eq!(
-            row(Rule::Claim(claim), &with),
-            [Verdict::Kept, Verdict::Broken, Verdict::Unproven]
-        );
-        assert_eq!(
-            row(Rule::Claim(claim), &without),
-            [Verdict::Unclaimed, Verdict::HonestNo, Verdict::Untested]
-        );
-        assert_eq!(
-            row(Rule::Control, &without),
-            [Verdict::ControlLanded, Verdict::ControlFailed, Verdict::Unproven]
-        );
+        assert_eq!(row(Rule::Core, &without), [Verdict::Kept, Verdict::Broken, Verdict::Unproven]);
+        assert_eq!(row(Rule::Claim(claim), &with), [Verdict::Kept, Verdict::Broken, Verdict::Unproven]);
+        assert_eq!(row(Rule::Claim(claim), &without), [Verdict::Unclaimed, Verdict::HonestNo, Verdict::Untested]);
+        assert_eq!(row(Rule::Control, &without), [Verdict::ControlLanded, Verdict::ControlFailed, Verdict::Unproven]);
     }
 }

@@ -126,7 +126,10 @@ where
 {
     let connect = move || -> BoxFuture<'static, Result<Arc<dyn LeaseBackend>, LeaseError>> {
         let client = connect();
-        Box::pin(async move { client.await.map(|backend| Arc::new(backend) as Arc<dyn LeaseBackend>) })
+        Box::pin(async move {
+            let client: Arc<dyn LeaseBackend> = Arc::new(client.await?);
+            Ok(client)
+        })
     };
     Arc::new(FromClosure { name: name.into(), connect: Box::new(connect) })
 }

@@ -5,7 +5,7 @@ use crate::context::{CONNECTING, Evidence, Run, Stage, Stop, destination_name};
 use crate::history;
 use crate::judge::{Observed, Rule, judge};
 use crate::place::MemoryPlace;
-use crate::report::{BackendReport, Cell, Missing, Report, SCHEMA, Verdict};
+use crate::report::{BackendReport, Cell, Missing, Report, SCHEMA};
 use crate::subject::{Place, Subject};
 use crate::worker::WorkerProgram;
 use lease_core::{Claims, GrantId, LeaseBackend};

@@ -1,5 +1,7 @@
 //! The whole suite on the memory backend, with workers on threads: everything that is declared is kept, and nothing else is there.
 
+#![expect(clippy::unwrap_used, reason = "a test may end by a panic")]
+
 use lease_conformance::{Report, Suite, Verdict, cases, subject};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 

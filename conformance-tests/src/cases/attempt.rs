@@ -2,7 +2,8 @@
 
 use super::{Case, case};
 use crate::context::{
-    CaseResult, Stage, Stop, acquire, acquire_with, ensure, evidence, is_held, millis, now, pause_for, release,
+    CaseResult, Stage, Stop, acquire, acquire_with, ensure, evidence, is_held, millis, now, part, pause_for, refute,
+    release,
 };
 use crate::judge::Rule;
 use lease_core::{Acquisition, Attempt, LeaseBackend, LeaseError, Ttl};
@@ -103,7 +104,7 @@ async fn repeat_does_not_extend(stage: Stage) -> CaseResult {
     let most = first
         .granted_ttl()
         .saturating_sub(elapsed)
-        .saturating_add(elapsed / 100)
+        .saturating_add(part(elapsed, 100))
         .saturating_add(limits.ttl_granularity)
         .saturating_add(Duration::from_millis(5));
     ensure!(
@@ -184,7 +185,7 @@ async fn racing_abandon(stage: Stage) -> CaseResult {
         match answer {
             Ok(Acquisition::Acquired(_)) => granted = granted.saturating_add(1),
             Err(LeaseError::AttemptOver { .. }) => over = over.saturating_add(1),
-            other => ensure!(false, "round {round}: the attempt was answered by {other:?}"),
+            other => refute!("round {round}: the attempt was answered by {other:?}"),
         }
         ensure!(
             b.inspect(&resource).await?.held.is_none(),

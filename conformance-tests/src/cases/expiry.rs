@@ -2,8 +2,8 @@
 
 use super::{Case, case};
 use crate::context::{
-    CaseResult, Stage, acquire, acquire_when_free, ensure, evidence, is_held, millis, now, pause_for, release,
-    until_free,
+    CaseResult, Stage, acquire, acquire_when_free, ensure, evidence, is_held, millis, now, part, pause_for, refute,
+    release, until_free,
 };
 use crate::judge::Rule;
 use lease_core::{LeaseBackend, Ttl, safety_margin};
@@ -104,7 +104,7 @@ async fn granted_not_shorter(stage: Stage) -> CaseResult {
         let left = client.inspect(lease.resource()).await?.held.map(|held| held.remaining);
         ensure!(
             left.is_some_and(
-                |left| left <= granted.saturating_add(granted / 100).saturating_add(limits.ttl_granularity)
+                |left| left <= granted.saturating_add(part(granted, 100)).saturating_add(limits.ttl_granularity)
             ),
             "{granted:?} was granted, the store says that {left:?} is left"
         );
@@ -129,7 +129,7 @@ async fn tiny(stage: Stage) -> CaseResult {
         }
         // It was over before the answer came; that is no success, and it says so.
         Err(lease_core::LeaseError::LateGrant { .. }) => {}
-        other => ensure!(false, "one millisecond was asked for; the answer was {other:?}"),
+        other => refute!("one millisecond was asked for; the answer was {other:?}"),
     }
     until_free(&stage, &client, &resource, granted).await?;
     let next = acquire_when_free(&stage, &client, &resource, stage.run.long(), granted).await?;

@@ -88,10 +88,10 @@ async fn expired(stage: Stage) -> CaseResult {
 async fn superseded(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let resource = stage.resource("r")?;
-    let stale = acquire(&a, &resource, stage.run.short()).await?;
-    until_free(&stage, &a, &resource, stale.granted_ttl()).await?;
+    let old = acquire(&a, &resource, stage.run.short()).await?;
+    until_free(&stage, &a, &resource, old.granted_ttl()).await?;
     let next = acquire(&b, &resource, stage.run.long()).await?;
-    let answer = a.release(&stale).await?;
+    let answer = a.release(&old).await?;
     ensure!(is_held(&a, &resource, stage.run.long()).await?, "a stale release freed the new holder's resource");
     ensure!(answer == Release::NotHeld, "the release of a grant that another one followed was answered by {answer:?}");
     release(&b, &renew(&b, &next).await?).await?;

@@ -2,8 +2,8 @@
 
 use super::{Case, case};
 use crate::context::{
-    CaseResult, Stage, Stop, acquire, acquire_when_free, ensure, evidence, is_held, millis, now, pause_for, release,
-    renew, until_free,
+    CaseResult, Stage, Stop, acquire, acquire_when_free, ensure, evidence, is_held, millis, now, part, pause_for,
+    release, renew, until_free,
 };
 use crate::judge::Rule;
 use lease_core::{Lease, LeaseBackend, Renewal, ResourceName, safety_margin};
@@ -73,7 +73,7 @@ async fn extends(stage: Stage) -> CaseResult {
     let resource = stage.resource("r")?;
     let lease = acquire(&a, &resource, stage.run.short()).await?;
     let granted = lease.granted_ttl();
-    pause_for(granted / 2).await;
+    pause_for(part(granted, 2)).await;
     let sent = now();
     let renewed = renew(&a, &lease).await?;
     ensure!(
@@ -100,7 +100,7 @@ async fn extends_again(stage: Stage) -> CaseResult {
     let end = now().saturating_add(granted.saturating_mul(2));
     let mut renewals = 0_u32;
     while now() < end {
-        pause_for(granted / 4).await;
+        pause_for(part(granted, 4)).await;
         if lease.is_past_deadline() {
             return Err(Stop::NotTried("this machine was too busy to renew in time".into()));
         }
@@ -148,9 +148,9 @@ async fn expired(stage: Stage) -> CaseResult {
 async fn superseded(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let resource = stage.resource("r")?;
-    let stale = run_out(&stage, &a, &resource).await?;
+    let old = run_out(&stage, &a, &resource).await?;
     let next = acquire(&b, &resource, stage.run.long()).await?;
-    let reason = lost(&a, &stale).await?;
+    let reason = lost(&a, &old).await?;
     let next = renew(&b, &next).await?;
     ensure!(
         is_held(&a, &resource, stage.run.long()).await?,
@@ -163,9 +163,9 @@ async fn superseded(stage: Stage) -> CaseResult {
 async fn taken_and_released(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let resource = stage.resource("r")?;
-    let stale = run_out(&stage, &a, &resource).await?;
+    let old = run_out(&stage, &a, &resource).await?;
     release(&b, &acquire(&b, &resource, stage.run.long()).await?).await?;
-    lost_and_free(&a, &stale).await
+    lost_and_free(&a, &old).await
 }
 
 async fn released(stage: Stage) -> CaseResult {
@@ -178,10 +178,10 @@ async fn released(stage: Stage) -> CaseResult {
 async fn leaves_other_expiry(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let resource = stage.resource("r")?;
-    let stale = acquire(&a, &resource, stage.run.long()).await?;
-    release(&a, &stale).await?;
+    let old = acquire(&a, &resource, stage.run.long()).await?;
+    release(&a, &old).await?;
     let other = acquire(&b, &resource, stage.run.short()).await?;
-    let reason = lost(&a, &stale).await?;
+    let reason = lost(&a, &old).await?;
     until_free(&stage, &b, &resource, other.granted_ttl()).await?;
     Ok(evidence! { "reason": reason })
 }

@@ -165,9 +165,9 @@ fn one_token_per_grant(events: &[&Event]) -> Vec<String> {
 fn no_resurrection(events: &[&Event]) -> Vec<String> {
     let mut found = Vec::new();
     for end in events {
-        let owner = match &end.what {
-            What::Ended { owner, certain: true } | What::Renew { owner, outcome: Renewed::Lost, .. } => owner,
-            _ => continue,
+        let (What::Ended { owner, certain: true } | What::Renew { owner, outcome: Renewed::Lost, .. }) = &end.what
+        else {
+            continue;
         };
         for later in events.iter().filter(|later| later.invoked > end.returned) {
             let back = match &later.what {

@@ -17,13 +17,13 @@ fn token(value: u64, grant: u64) -> FencingToken {
 fn event(from: u64, to: u64, what: What) -> Event {
     Event {
         resource: ResourceName::parse("r").unwrap(),
-        invoked: BootInstant::from_nanos(from * 1_000_000),
-        returned: BootInstant::from_nanos(to * 1_000_000),
+        invoked: BootInstant::from_nanos(from.saturating_mul(1_000_000)),
+        returned: BootInstant::from_nanos(to.saturating_mul(1_000_000)),
         what,
     }
 }
 
-const TTL: Duration = Duration::from_millis(1_000);
+const TTL: Duration = Duration::from_secs(1);
 
 fn granted(from: u64, to: u64, who: u8, value: u64) -> Event {
     let what = What::Granted { owner: owner(who), token: Some(token(value, who.into())), granted_ttl: TTL };

@@ -26,7 +26,7 @@ impl Recorded {
             .call_timeout
             .saturating_mul(4)
             .saturating_add(Duration::from_secs(10))
-            .min(Duration::from_secs(60));
+            .min(Duration::from_mins(1));
         Self { inner, recorder, limit }
     }
 
@@ -127,7 +127,7 @@ pub(crate) struct RecordedDestination {
 }
 
 /// More than any store gives itself: a call that takes longer is a finding.
-const DESTINATION_LIMIT: Duration = Duration::from_secs(60);
+const DESTINATION_LIMIT: Duration = Duration::from_mins(1);
 
 impl RecordedDestination {
     pub(crate) fn new(inner: Arc<dyn TestDestination>, recorder: Recorder, place: String) -> Self {

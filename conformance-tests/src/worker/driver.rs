@@ -133,14 +133,6 @@ impl Worker {
         }
     }
 
-    /// Kills a worker's process at once, as a crash would.
-    pub(crate) async fn kill(self) -> Result<(), String> {
-        match self.link {
-            Link::Process(mut process) => bounded(process.kill()).await,
-            Link::Thread(_) => Err("a thread cannot be killed".into()),
-        }
-    }
-
     /// Ends the worker and reaps it.
     pub(crate) async fn end(self) -> Result<(), String> {
         match self.link {

@@ -127,12 +127,11 @@ impl Handler {
 
     async fn prepare(&mut self, slot: String, lease: &str, at: Option<String>, add: &str) -> Result<Answer, String> {
         let lease = self.lease(lease)?.clone();
-        let found = match &at {
-            Some(at) => self.destination(at)?.read(lease.resource()).await.map_err(text)?.value,
-            None => {
-                let register = self.backend()?.fence().register().ok_or("there is no native fence")?;
-                register.read(lease.resource()).await.map_err(text)?
-            }
+        let found = if let Some(at) = &at {
+            self.destination(at)?.read(lease.resource()).await.map_err(text)?.value
+        } else {
+            let register = self.backend()?.fence().register().ok_or("there is no native fence")?;
+            register.read(lease.resource()).await.map_err(text)?
         };
         let value = format!("{}{add}", found.unwrap_or_default());
         let answer = Answer::Prepared { value: value.clone() };

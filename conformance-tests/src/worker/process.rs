@@ -50,12 +50,12 @@ impl Process {
         let mut line = serde_json::to_vec(request).map_err(|e| e.to_string())?;
         line.push(b'\n');
         let stdin = self.stdin.as_mut().ok_or("the worker's pipe is closed")?;
-        stdin.write_all(&line).await.map_err(broken)?;
-        stdin.flush().await.map_err(broken)
+        stdin.write_all(&line).await.map_err(|e| broken(&e))?;
+        stdin.flush().await.map_err(|e| broken(&e))
     }
 
     pub(super) async fn answer(&mut self) -> Result<Reply, String> {
-        let line = self.answers.next_line().await.map_err(broken)?;
+        let line = self.answers.next_line().await.map_err(|e| broken(&e))?;
         let line = line.ok_or("the worker ended by itself")?;
         serde_json::from_str(&line).map_err(|e| format!("the worker's answer cannot be read: {e}"))
     }
@@ -91,11 +91,6 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Kills it at once and reaps it.
-    pub(super) async fn kill(&mut self) -> Result<(), String> {
-        self.child.kill().await.map_err(|e| e.to_string())
-    }
-
     /// Closes its input, which ends it; kills it when it does not end.
     pub(super) async fn end(mut self) -> Result<(), String> {
         self.resume()?;
@@ -106,7 +101,7 @@ impl Process {
             Ok(Ok(status)) => Err(format!("the worker ended with {status}")),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => {
-                self.kill().await?;
+                self.child.kill().await.map_err(|e| e.to_string())?;
                 Err("the worker did not end when its input was closed, and was killed".into())
             }
         }
@@ -118,6 +113,6 @@ impl Process {
     }
 }
 
-fn broken(error: std::io::Error) -> String {
+fn broken(error: &std::io::Error) -> String {
     format!("the pipe to the worker broke: {error}")
 }

@@ -23,7 +23,7 @@ impl Thread {
     pub(super) fn start(opener: Arc<dyn Opener>) -> Result<Self, String> {
         let (requests, incoming) = mpsc::unbounded_channel();
         let (outgoing, replies) = mpsc::unbounded_channel();
-        let (gate, opened) = blocking::channel();
+        let (gate, gate_opens) = blocking::channel();
         let ticks = Arc::new(AtomicU64::new(0));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -35,7 +35,7 @@ impl Thread {
             .spawn(move || {
                 runtime.block_on(async move {
                     tokio::spawn(ticker);
-                    serve(Handler::new(opener), incoming, outgoing, opened).await;
+                    serve(Handler::new(opener), incoming, outgoing, gate_opens).await;
                 });
             })
             .map_err(|e| format!("cannot start a thread: {e}"))?;
@@ -80,7 +80,7 @@ async fn serve(
     mut handler: Handler,
     mut incoming: mpsc::UnboundedReceiver<Request>,
     outgoing: mpsc::UnboundedSender<Reply>,
-    opened: blocking::Receiver<()>,
+    gate_opens: blocking::Receiver<()>,
 ) {
     while let Some(request) = incoming.recv().await {
         let block = request.command == Command::Block;
@@ -93,7 +93,7 @@ async fn serve(
         if outgoing.send(reply).is_err() {
             return;
         }
-        if block && opened.recv().is_err() {
+        if block && gate_opens.recv().is_err() {
             return;
         }
     }

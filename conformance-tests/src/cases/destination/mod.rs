@@ -6,7 +6,7 @@ pub(super) use racing::CASES as RACING;
 
 use super::restart::kill_and_restart;
 use super::{Case, case};
-use crate::context::{CONNECTING, CaseResult, Stage, Stop, ensure, evidence};
+use crate::context::{CONNECTING, CaseResult, Stage, Stop, ensure, evidence, refute};
 use crate::history::RecordedDestination;
 use crate::judge::Rule;
 use crate::subject::{Place, TestDestination};
@@ -250,7 +250,7 @@ async fn adopt(at: AtPlace) -> CaseResult {
         match open.adopt(expected, &c).await {
             Err(GuardError::AdoptConflict { found }) if found.as_ref() == Some(&a) => {}
             other => {
-                ensure!(false, "trusted is {a}; adopting with the expectation {expected:?} was answered by {other:?}")
+                refute!("trusted is {a}; adopting with the expectation {expected:?} was answered by {other:?}")
             }
         }
     }
@@ -304,7 +304,7 @@ async fn exact(at: AtPlace) -> CaseResult {
         FencingToken::MAX_VALUE,
     ];
     for larger in largest {
-        let (small, large) = (token(larger - 1, 1)?, token(larger, 2)?);
+        let (small, large) = (token(larger.saturating_sub(1), 1)?, token(larger, 2)?);
         let resource = at.stage.resource(&format!("exact {larger}"))?;
         open.write(&resource, &small, "small").await?;
         holds(&open, &resource, Some("small"), &small).await?;

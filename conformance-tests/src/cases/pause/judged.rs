@@ -3,7 +3,7 @@
 
 use super::target::{Group, Mode};
 use super::trial::{AtRegister, AtTarget, Seen};
-use super::{CASES, IGNORED, NATIVE_LIVE, NATIVE_MARK, NATIVE_PLAIN, RELEASE, RENEW, TOUCH};
+use super::{IGNORED, NATIVE_LIVE, NATIVE_MARK, NATIVE_PLAIN, RELEASE, RENEW, TOUCH};
 use crate::cases::info;
 use crate::context::{Evidence, Run, Stage, Stop, destination_name, evidence, millis};
 use crate::history;
@@ -11,7 +11,7 @@ use crate::judge::{Observed, Rule};
 use crate::report::Cell;
 use crate::suite::Outcome;
 use crate::worker::{Answer, Told};
-use lease_core::{Claim, Claims, Fence, FencingToken};
+use lease_core::{Claim, Claims, FencingToken};
 
 /// Every cell of one pause.
 pub(super) fn outcomes(run: &Run, group: &Group, seen: &Seen, stage: &Stage) -> Vec<Outcome> {
@@ -298,7 +298,7 @@ fn release(run: &Run, seen: &Seen, violation: Option<String>) -> Outcome {
         "b_renew": told(&seen.b_renew),
         "observer_sees": match &seen.holder {
             None => "free".to_owned(),
-            Some(value) => format!("held, value {value:?}"),
+            Some(held) => format!("held, value {:?}", held.value),
         },
     });
     let not_held = matches!(&seen.a_release, Answer::Released { how } if how == "NotHeld");
@@ -307,7 +307,7 @@ fn release(run: &Run, seen: &Seen, violation: Option<String>) -> Outcome {
         refuted(format!("A's release should be `NotHeld`; it was answered by {}", told(&seen.a_release)))
     } else if !b_holds {
         refuted(format!("after A's release B could not renew: {}", told(&seen.b_renew)))
-    } else if seen.holder != Some(b_value) {
+    } else if seen.holder.as_ref().map(|held| held.value) != Some(b_value) {
         refuted(format!("the observer should see B's grant {b_value:?}, it saw {:?}", seen.holder))
     } else if let Some(violation) = violation {
         refuted(format!("the history of the pause: {violation}"))

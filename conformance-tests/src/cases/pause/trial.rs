@@ -4,7 +4,9 @@ use super::target::{Group, START, Target, Unopened, open_all};
 use crate::context::{Stage, Stop, acquire, now, pause_for, release};
 use crate::history::{Event, Recorded, Renewed, What, Wrote};
 use crate::worker::{Answer, Command, How, Reply, Told, Worker};
-use lease_core::{Authority, BootInstant, Fence, FencingToken, LeaseBackend, OwnerToken, ResourceName, Stored, Ttl};
+use lease_core::{
+    Authority, BootInstant, Fence, FencingToken, LeaseBackend, Listed, OwnerToken, ResourceName, Stored, Ttl,
+};
 use std::time::Duration;
 
 /// What was seen of one pause.
@@ -30,8 +32,8 @@ pub(super) struct Seen {
     pub(super) a_renew: Answer,
     pub(super) a_release: Answer,
     pub(super) b_renew: Answer,
-    /// The value of the grant that the observer sees at the end; the outer `None` when the resource looks free.
-    pub(super) holder: Option<Option<u64>>,
+    /// The grant that the observer sees at the end.
+    pub(super) holder: Option<Listed>,
 }
 
 /// One destination, as the observer read it.
@@ -190,7 +192,7 @@ impl Play<'_> {
             a_renew,
             a_release,
             b_renew,
-            holder: held.map(|held| held.value),
+            holder: held,
         })
     }
 

@@ -1,0 +1,381 @@
+//! A lease backend in memory with one guarantee broken, or none: the honest twin.
+
+pub mod place;
+
+use lease_core::{
+    Acquisition, Attempt, Authority, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence, FenceError,
+    FencedRegister, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage,
+    OwnerToken, Release, Renewal, ResourceName, SharedClock, SystemClock,
+};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+/// The guarantee that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    AbandonDoesNothing,
+    AbandonEndsAnyGrant,
+    AcquireInTwoSteps,
+    AcquirePanics,
+    CleanUpForgetsCounter,
+    ClaimsTheOtherFence,
+    ExpiresEarly,
+    FenceDoesNotCheck,
+    HeldAttemptExtends,
+    ListSkipsAPage,
+    NameIsFolded,
+    NameIsTruncated,
+    NoExpiry,
+    OwnerIsShown,
+    ReentrantForOneClient,
+    ReentrantForOneLabel,
+    ReleaseByClient,
+    ReleaseWithoutOwner,
+    ReleasedAttemptIsGrantedAgain,
+    RenewExtendsAnyGrant,
+    RenewRecreates,
+    RenewShortens,
+    RenewWithoutOwner,
+    RepeatExtends,
+    RepeatMakesAnotherGrant,
+    TokenFromWallClock,
+    TokenOfTheClient,
+    TokenReadLater,
+    TokenResetOnRelease,
+    TtlIsTruncated,
+}
+
+/// One client of the toy store.
+#[derive(Clone, Debug)]
+pub struct Toy {
+    store: Arc<Mutex<Store>>,
+    broken: Option<Break>,
+    client: u64,
+    counter: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    clients: u64,
+    records: BTreeMap<String, Record>,
+    counters: BTreeMap<String, u64>,
+    spent: HashSet<OwnerToken>,
+    last_value: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    name: ResourceName,
+    owner: OwnerToken,
+    client: u64,
+    holder: String,
+    value: u64,
+    expires: BootInstant,
+    released: bool,
+    register: Option<String>,
+}
+
+impl Toy {
+    /// A new store with its first client.
+    pub fn new(broken: Option<Break>) -> Self {
+        Self { store: Arc::default(), broken, client: 0, counter: Arc::default() }
+    }
+
+    /// One more client of the same store.
+    pub fn another(&self) -> Self {
+        let mut store = self.lock();
+        store.clients += 1;
+        let client = store.clients;
+        drop(store);
+        Self { client, counter: Arc::default(), ..self.clone() }
+    }
+
+    fn is(&self, sabotage: Break) -> bool {
+        self.broken == Some(sabotage)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap()
+    }
+
+    fn key(&self, name: &ResourceName) -> String {
+        let name = name.as_str();
+        match self.broken {
+            Some(Break::NameIsFolded) => name.to_lowercase(),
+            Some(Break::NameIsTruncated) => name.chars().take(128).collect(),
+            _ => name.to_owned(),
+        }
+    }
+
+    fn is_live(&self, record: &Record) -> bool {
+        !record.released && (self.is(Break::NoExpiry) || now() < record.expires)
+    }
+
+    /// Whether `owner` may act on the record.
+    fn owns(&self, record: &Record, lease: &Lease, without: Break) -> bool {
+        let by_client = without == Break::ReleaseWithoutOwner && self.is(Break::ReleaseByClient);
+        record.owner == *lease.owner() || self.is(without) || by_client && record.client == self.client
+    }
+
+    fn mint(&self, store: &mut Store, key: &str) -> u64 {
+        store.last_value += 1;
+        let own = store.counters.entry(key.to_owned()).or_default();
+        *own += 1;
+        match self.broken {
+            Some(Break::TokenFromWallClock) => {
+                let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                wall.as_secs()
+            }
+            Some(Break::TokenOfTheClient) => self.counter.fetch_add(1, Ordering::SeqCst) + 1,
+            Some(Break::TokenResetOnRelease | Break::CleanUpForgetsCounter) => *own,
+            _ => store.last_value,
+        }
+    }
+
+    fn granted_ttl(&self, attempt: &Attempt) -> Result<Duration, LeaseError> {
+        let granted = self.limits().granted_ttl(attempt.ttl())?;
+        if self.is(Break::TtlIsTruncated) && granted > Duration::from_secs(1) {
+            return Ok(Duration::from_secs(granted.as_secs()));
+        }
+        Ok(granted)
+    }
+
+    /// The value of the attempt's grant, or nothing when it is held.
+    fn grant(&self, attempt: &Attempt, ttl: Duration, looked: bool) -> Result<Option<u64>, LeaseError> {
+        let key = self.key(attempt.resource());
+        let mut store = self.lock();
+        let over = LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: "it has ended" };
+        if store.spent.contains(attempt.owner()) {
+            return Err(over);
+        }
+        let last_value = store.last_value;
+        let found = store.records.get_mut(&key).filter(|record| self.is_live(record) && !looked);
+        if let Some(record) = found {
+            if record.owner == *attempt.owner() && !self.is(Break::RepeatMakesAnotherGrant) {
+                if self.is(Break::RepeatExtends) {
+                    record.expires = now().saturating_add(ttl);
+                }
+                return Ok(Some(if self.is(Break::TokenReadLater) { last_value } else { record.value }));
+            }
+            let mine = record.client == self.client && self.is(Break::ReentrantForOneClient)
+                || record.holder == attempt.holder().as_str() && self.is(Break::ReentrantForOneLabel)
+                || record.owner == *attempt.owner();
+            if !mine {
+                if self.is(Break::HeldAttemptExtends) {
+                    record.expires = now().saturating_add(ttl);
+                }
+                return Ok(None);
+            }
+        }
+        let ended = store.records.get(&key).filter(|record| record.owner == *attempt.owner() && !self.is_live(record));
+        if ended.is_some() && !self.is(Break::ReleasedAttemptIsGrantedAgain) {
+            return Err(over);
+        }
+        let value = self.mint(&mut store, &key);
+        let lasts = if self.is(Break::ExpiresEarly) { ttl / 2 } else { ttl };
+        let register = store.records.get(&key).and_then(|record| record.register.clone());
+        let record = Record {
+            name: attempt.resource().clone(),
+            owner: *attempt.owner(),
+            client: self.client,
+            holder: attempt.holder().as_str().to_owned(),
+            value,
+            expires: now().saturating_add(lasts),
+            released: false,
+            register,
+        };
+        store.records.insert(key, record);
+        Ok(Some(value))
+    }
+
+    fn listed(&self, record: &Record) -> Listed {
+        let holder = if self.is(Break::OwnerIsShown) { record.owner.reveal() } else { record.holder.clone() };
+        let left = record.expires.saturating_since(now());
+        Listed::new(record.name.clone(), holder, Some(record.value), left)
+    }
+}
+
+fn now() -> BootInstant {
+    SystemClock.now()
+}
+
+#[async_trait::async_trait]
+impl LeaseBackend for Toy {
+    fn description(&self) -> Description {
+        Description::new("toy", "1".into(), "toy:".into())
+    }
+
+    fn claims(&self) -> Claims {
+        let other = self.is(Break::ClaimsTheOtherFence);
+        Claims::of(&[Claim::FencingToken, Claim::ListByPrefix, Claim::IdleNamesForgotten])
+            .and_if(!other, Claim::NativeFenceLiveOwner)
+            .and_if(other, Claim::NativeFenceMark)
+    }
+
+    fn limits(&self) -> Limits {
+        let millisecond = Duration::from_millis(1);
+        Limits::new(millisecond, Duration::from_hours(1), millisecond)
+    }
+
+    fn clock(&self) -> SharedClock {
+        SystemClock::shared()
+    }
+
+    async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
+        assert!(!self.is(Break::AcquirePanics), "sabotaged");
+        let ttl = self.granted_ttl(attempt)?;
+        let sent = if self.is(Break::ReleasedAttemptIsGrantedAgain) || self.is(Break::AbandonDoesNothing) {
+            now()
+        } else {
+            let sent = attempt.begin_send(now(), ttl)?;
+            let first = sent.first_sent();
+            sent.answered();
+            first
+        };
+        let mut looked = false;
+        if self.is(Break::AcquireInTwoSteps) {
+            let free = self.lock().records.get(&self.key(attempt.resource())).is_none_or(|r| !self.is_live(r));
+            tokio::task::yield_now().await;
+            looked = free;
+        }
+        let Some(value) = self.grant(attempt, ttl, looked)? else {
+            return Ok(Acquisition::Held(Held::for_another(None)));
+        };
+        let token = attempt.token(Authority::parse("toy:1:0")?, value)?;
+        let lease = Lease::granted(attempt, Some(token), ttl, sent, self.clock());
+        lease_core::accept_grant(self, attempt, lease).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
+        let sent = now();
+        let mut store = self.lock();
+        let last_value = store.last_value;
+        let ttl = lease.granted_ttl();
+        let Some(record) = store.records.get_mut(&self.key(lease.resource())) else {
+            return Ok(Renewal::Lost(LossReason::Gone));
+        };
+        let live = self.is_live(record) || self.is(Break::RenewRecreates) && !record.released;
+        if !live {
+            return Ok(Renewal::Lost(LossReason::Expired));
+        }
+        if !self.owns(record, lease, Break::RenewWithoutOwner) {
+            if self.is(Break::RenewExtendsAnyGrant) {
+                record.expires = now().saturating_add(ttl);
+            }
+            return Ok(Renewal::Lost(LossReason::Superseded));
+        }
+        record.expires = if self.is(Break::RenewShortens) {
+            now().saturating_add(ttl / 4)
+        } else {
+            record.expires.max(now().saturating_add(ttl))
+        };
+        if self.is(Break::TokenReadLater) {
+            record.value = last_value;
+            drop(store);
+            return Ok(Renewal::Renewed(with_value(lease, last_value)?));
+        }
+        Ok(Renewal::Renewed(lease.renewed(sent)))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
+        let release = lease.begin_release();
+        let key = self.key(lease.resource());
+        let mut store = self.lock();
+        let mut ended = false;
+        if let Some(record) = store.records.get_mut(&key)
+            && self.owns(record, lease, Break::ReleaseWithoutOwner)
+        {
+            ended = record.released || self.is_live(record);
+            record.released = ended;
+        }
+        if self.is(Break::TokenResetOnRelease) {
+            store.counters.remove(&key);
+        }
+        Ok(release.answered(ended))
+    }
+
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
+        if self.is(Break::AbandonDoesNothing) {
+            return Ok(());
+        }
+        attempt.end();
+        let mut store = self.lock();
+        store.spent.insert(*attempt.owner());
+        if let Some(record) = store.records.get_mut(&self.key(attempt.resource()))
+            && (record.owner == *attempt.owner() || self.is(Break::AbandonEndsAnyGrant))
+        {
+            record.released = true;
+        }
+        Ok(())
+    }
+
+    async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
+        let store = self.lock();
+        Ok(match store.records.get(&self.key(resource)) {
+            Some(record) if self.is_live(record) => Inspection::held(self.listed(record)),
+            record => Inspection::free(record.map(|record| record.value)),
+        })
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&ResourceName>, limit: u32) -> Result<NamePage, LeaseError> {
+        let store = self.lock();
+        let from = after.map_or("", |name| name.as_str());
+        let skip = usize::from(self.is(Break::ListSkipsAPage) && after.is_some());
+        let mut live = store
+            .records
+            .values()
+            .filter(|r| self.is_live(r) && r.name.as_str().starts_with(prefix) && r.name.as_str() > from)
+            .skip(skip);
+        let grants: Vec<Listed> = live.by_ref().take(limit as usize).map(|record| self.listed(record)).collect();
+        let more = live.next().is_some();
+        let next_after = grants.last().filter(|_| more).map(|grant| grant.resource.clone());
+        Ok(NamePage { grants, next_after })
+    }
+
+    async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
+        let mut store = self.lock();
+        let before = store.records.len();
+        store.records.retain(|_, record| self.is_live(record) || record.register.is_some());
+        if self.is(Break::CleanUpForgetsCounter) {
+            let live: HashSet<String> = store.records.keys().cloned().collect();
+            store.counters.retain(|key, _| live.contains(key));
+        }
+        Ok(CleanUp::removed((before - store.records.len()) as u64))
+    }
+
+    fn fence(&self) -> Fence<'_> {
+        Fence::LiveOwner(self)
+    }
+}
+
+/// The same grant under another value: what no honest backend can do.
+fn with_value(lease: &Lease, value: u64) -> Result<Lease, LeaseError> {
+    let token = lease.token().unwrap();
+    let changed = lease_core::FencingToken::new(token.authority().clone(), value, token.grant())?;
+    let json = serde_json::to_string(&lease.clone().into_hand_over()).unwrap();
+    let json = json.replace(&token.to_string(), &changed.to_string());
+    let hand_over: lease_core::HandOver = serde_json::from_str(&json).unwrap();
+    hand_over.into_lease(SystemClock::shared())
+}
+
+#[async_trait::async_trait]
+impl FencedRegister for Toy {
+    async fn write(&self, lease: &Lease, value: &str) -> Result<(), FenceError> {
+        let mut store = self.lock();
+        if let Some(record) = store.records.get_mut(&self.key(lease.resource())) {
+            let owns = self.is_live(record) && record.owner == *lease.owner();
+            if owns || self.is(Break::FenceDoesNotCheck) {
+                record.register = Some(value.to_owned());
+                return Ok(());
+            }
+        }
+        Err(FenceError::Refused { resource: lease.resource().clone() })
+    }
+
+    async fn read(&self, resource: &ResourceName) -> Result<Option<String>, LeaseError> {
+        let store = self.lock();
+        Ok(store.records.get(&self.key(resource)).and_then(|record| record.register.clone()))
+    }
+}
