@@ -7,8 +7,8 @@
 )]
 
 use lease_core::{
-    Acquisition, Attempt, Authority, FencingToken, GrantId, Lease, LeaseBackend as _, LeaseError, ManualClock,
-    ResourceName, Ttl,
+    Acquisition, Advice, Attempt, Authority, Effect, FencingToken, GrantId, Lease, LeaseBackend as _, LeaseError,
+    ManualClock, ResourceName, Ttl,
 };
 use lease_sqlite::{SqliteBackend, SqliteConfig};
 use std::path::PathBuf;
@@ -105,4 +105,11 @@ pub(crate) fn token(value: u64, grant: u64) -> FencingToken {
 /// One number from the file, asked by somebody else.
 pub(crate) async fn number(connection: &mut sqlx::SqliteConnection, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
+}
+
+/// Checks that the write lock was not to be had, so that nothing was done. On a slow machine the time-out comes before SQLite's answer.
+pub(crate) fn assert_busy(error: &LeaseError) {
+    let says = matches!(error, LeaseError::Timeout { .. }) || error.to_string().contains("write lock");
+    assert!(says, "{error}");
+    assert_eq!((error.effect(), error.advice()), (Effect::None, Advice::TryAgain), "{error}");
 }
