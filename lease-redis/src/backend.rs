@@ -4,7 +4,7 @@ use crate::claims::{self, MAX_VALUE};
 use crate::config::RedisConfig;
 use crate::error::{CallError, foreign, unexpected};
 use crate::keys::Keys;
-use crate::link::{Call, Link, Reply};
+use crate::link::{Call, Link, Reply, Script};
 use crate::wire::{Granting, LeaseScripts, Seen};
 use lease_core::{
     Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, GrantId,
@@ -157,7 +157,7 @@ impl RedisBackend {
         &self,
         operation: Operation,
         resource: &ResourceName,
-        script: &crate::wire::Script,
+        script: &Script,
         keys: &[&str],
         args: &[&str],
     ) -> Result<String, LeaseError> {

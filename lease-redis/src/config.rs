@@ -149,6 +149,7 @@ impl fmt::Debug for RedisConfig {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "client-redis")]
     #[test]
     fn bad_urls_say_what_to_write_and_keep_the_secret() {
         let cases: &[(&str, &str)] = &[

@@ -4,8 +4,8 @@ use crate::backend::remove_all;
 use crate::config::RedisConfig;
 use crate::error::{CallError, foreign, unexpected};
 use crate::keys::Keys;
-use crate::link::Link;
-use crate::wire::{self, GuardScripts, Script};
+use crate::link::{Link, Script};
+use crate::wire::{self, GuardScripts};
 use lease_core::{
     Authority, Claims, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Operation, Refusal,
     ResourceName, Stored,

@@ -35,6 +35,9 @@
 //! namespace's incarnation would lie in another slot than the leases, and a replica does not decide. Sentinel is not followed; behind a
 //! name or an address that moves with the primary, a connection that is answered `READONLY` is given up for a new one.
 //!
+//! Needs Redis 6 or newer; tested on 7.0. When the server's memory runs out it refuses renewals and releases too, definitely and without effect:
+//! leases then end with their TTL.
+//!
 //! # What orders the tokens
 //!
 //! The value of a grant is the largest of: the last value of its name plus one, and the server's wall clock in microseconds; at most 2^53, which
@@ -74,7 +77,7 @@
 //! ACL SETUSER worker on >PASSWORD resetkeys ~leasehold:* resetchannels -@all +eval +evalsha +get +mget +set +time +hget +hset +info +config|get +ping
 //! ```
 //!
-//! Write the namespace in place of `leasehold`. `+info` and `+config|get` are for reading the settings; `purge` needs `+scan +unlink` besides. Whatever
+//! Write the namespace in place of `leasehold` (and before Redis 7 `+config` in place of `+config|get`). `+info` and `+config|get` are for reading the settings; `purge` needs `+scan +unlink` besides. Whatever
 //! the caller's own fenced or guarded scripts use comes on top.
 //!
 //! # Keys

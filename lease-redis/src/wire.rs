@@ -6,6 +6,7 @@
 //!
 //! Lua numbers are doubles: all arithmetic here stays below 2^53, and numbers are printed with `%.0f`, since `tostring` would round.
 
+use crate::link::Script;
 use lease_core::{Authority, LeaseError};
 
 /// What each script on a lease record begins with. Straight-line code: a function or a table here would cost more than a Redis command.
@@ -170,49 +171,6 @@ local value = redis.call('GET', KEYS[3])
 if value then return { 'value', mark or '', value } end
 return { 'none', mark or '' }
 ";
-
-/// A script and the hash that the server knows it by.
-#[derive(Clone)]
-pub(crate) struct Script {
-    text: String,
-    sha: String,
-}
-
-impl Script {
-    pub(crate) fn new(text: String) -> Self {
-        Self { sha: sha1_hex(&text), text }
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    pub(crate) fn sha(&self) -> &str {
-        &self.sha
-    }
-}
-
-impl std::fmt::Debug for Script {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Script({})", self.sha)
-    }
-}
-
-#[cfg(feature = "client-redis")]
-fn sha1_hex(text: &str) -> String {
-    redis::Script::new(text).get_hash().to_owned()
-}
-
-#[cfg(all(feature = "client-fred", not(feature = "client-redis")))]
-fn sha1_hex(text: &str) -> String {
-    fred::util::sha1_hash(text)
-}
-
-/// Without any client nothing is ever sent.
-#[cfg(not(any(feature = "client-fred", feature = "client-redis")))]
-fn sha1_hex(_text: &str) -> String {
-    String::new()
-}
 
 /// The scripts of the lease backend.
 #[derive(Debug)]
@@ -381,13 +339,6 @@ mod tests {
         let edited = LeaseScripts::new(&[("math.max(before + 1, t)", "1")]).unwrap();
         assert!(!edited.acquire.text().contains("before + 1"));
         assert_ne!(edited.acquire.sha(), LeaseScripts::new(&[]).unwrap().acquire.sha());
-    }
-
-    #[cfg(all(feature = "client-redis", feature = "client-fred"))]
-    #[test]
-    fn both_clients_know_a_script_by_the_same_hash() {
-        assert_eq!(fred::util::sha1_hash("return 1"), sha1_hex("return 1"));
-        assert_eq!(sha1_hex("return 1"), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
     }
 
     #[test]

@@ -8,15 +8,16 @@ mod fred;
 #[cfg(feature = "client-redis")]
 mod redis_rs;
 mod reply;
+mod script;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 
 pub(crate) use reply::{LinkError, Reply, ServerReply};
+pub(crate) use script::Script;
 
 use crate::claims::Settings;
 use crate::config::RedisConfig;
 use crate::error::{CallError, lost};
-use crate::wire::Script;
 use lease_core::{LeaseError, Operation};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
