@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// How to connect to one Redis.
 ///
-/// ```
+/// ```no_run
 /// # use lease_redis::RedisConfig;
 /// let mut config = RedisConfig::parse("redis://worker:secret@localhost:6379/2?namespace=billing")?;
 /// config.options.epoch = 1;
