@@ -153,3 +153,26 @@ fn ended(operation: Operation) -> LeaseError {
         source: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gate_lets_one_wanted_commit_pass() {
+        let gate = Gate(AtomicU8::new(OPEN));
+        assert!(!gate.pass(), "nobody called commit");
+        assert!(gate.allow());
+        assert!(gate.pass());
+        assert!(!gate.pass() && !gate.allow(), "once");
+
+        let gate = Gate(AtomicU8::new(OPEN));
+        gate.end();
+        assert!(!gate.allow() && !gate.pass(), "rolled back before its commit");
+
+        let gate = Gate(AtomicU8::new(OPEN));
+        assert!(gate.allow());
+        gate.end();
+        assert!(!gate.pass(), "rolled back by what was still in the queue");
+    }
+}

@@ -93,6 +93,24 @@ async fn a_file_that_was_replaced_while_open_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_removed_while_a_call_waits_for_its_lock_grants_nothing() {
+    let place = Place::new();
+    let backend = place.backend_with("call_timeout_ms=600000").await;
+    let mut locked = place.plain().await;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut locked).await.unwrap();
+    let attempt = attempt("r", TEN);
+    let removing = async {
+        std::fs::remove_file(place.path()).unwrap();
+        sqlx::query("ROLLBACK").execute(&mut locked).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(biased; backend.acquire(&attempt), removing);
+    let error = answer.unwrap_err();
+    assert!(error.to_string().contains("removed"), "{error}");
+    let left = number(&mut locked, "SELECT count(*) FROM leasehold_lease").await;
+    assert_eq!(left, 0, "nor in the file that has no name any more");
+}
+
+#[tokio::test]
 async fn one_file_under_any_name_of_it() {
     let place = Place::new();
     let backend = place.backend().await;
