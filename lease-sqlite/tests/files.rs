@@ -3,11 +3,12 @@
 
 mod support;
 
-use lease_core::{Advice, Effect, ErrorKind, LeaseBackend as _, LeaseError, Release, Renewal};
+use lease_core::{Advice, Clock as _, Effect, ErrorKind, LeaseBackend as _, LeaseError, Release, Renewal, SystemClock};
 use lease_sqlite::{SqliteBackend, SqliteDestination};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::time::Duration;
 use support::*;
 
 async fn refusal(url: &str) -> LeaseError {
@@ -100,6 +101,8 @@ async fn a_file_that_is_removed_while_a_call_waits_for_its_lock_grants_nothing()
     sqlx::query("BEGIN IMMEDIATE").execute(&mut locked).await.unwrap();
     let attempt = attempt("r", TEN);
     let removing = async {
+        // So that it waits for SQLite's lock by now; if it does not, it finds the file gone even earlier.
+        SystemClock.sleep_until(SystemClock.now().saturating_add(Duration::from_millis(100))).await;
         std::fs::remove_file(place.path()).unwrap();
         sqlx::query("ROLLBACK").execute(&mut locked).await.unwrap();
     };
