@@ -25,6 +25,7 @@ pub mod program;
 pub mod report;
 pub mod subject;
 mod suite;
+mod trials;
 pub mod worker;
 
 pub use cases::{CaseInfo, cases};

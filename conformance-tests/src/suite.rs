@@ -1,14 +1,13 @@
 //! Runs the cases on one subject and judges what was seen.
 
-use crate::cases::{self, AtPlace, Case, How};
-use crate::context::{CONNECTING, Evidence, Run, Stage, Stop, destination_name};
-use crate::history;
-use crate::judge::{Observed, Rule, judge};
+use crate::cases::{self, Case, How};
+use crate::context::{CONNECTING, Run};
 use crate::place::MemoryPlace;
 use crate::report::{BackendReport, Cell, Missing, Report, SCHEMA};
 use crate::subject::{Place, Subject};
+use crate::trials::{Outcome, outcomes};
 use crate::worker::WorkerProgram;
-use lease_core::{Claims, GrantId, LeaseBackend};
+use lease_core::{GrantId, LeaseBackend};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -188,43 +187,6 @@ impl Suite {
     }
 }
 
-/// What became of one case at one destination, before it is judged.
-#[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    pub(crate) case: &'static str,
-    pub(crate) destination: Option<String>,
-    /// Other than the case's own, where the case cannot be tried for want of another guarantee.
-    pub(crate) rule: Rule,
-    /// Whose claims the rule is judged with: the backend's, or the destination's.
-    pub(crate) declared: Claims,
-    pub(crate) observed: Observed,
-    pub(crate) evidence: Evidence,
-}
-
-impl Outcome {
-    fn into_cell(self, backend: &str) -> Cell {
-        let verdict = judge(self.rule, &self.declared, &self.observed);
-        let (trials, finding) = match self.observed {
-            Observed::Held { trials } => (trials, None),
-            Observed::Refuted { trial, finding } => (trial, Some(finding)),
-            Observed::NotTried { reason } => (0, Some(reason)),
-        };
-        Cell {
-            case: self.case.to_owned(),
-            backend: backend.to_owned(),
-            destination: self.destination,
-            claim: match self.rule {
-                Rule::Claim(claim) => Some(claim.id().to_owned()),
-                Rule::Core | Rule::Control => None,
-            },
-            verdict,
-            trials,
-            finding,
-            evidence: self.evidence,
-        }
-    }
-}
-
 /// Collects judged cells and tells about progress.
 struct Sink<'a> {
     suite: &'a Suite,
@@ -271,117 +233,6 @@ impl<'a> Sink<'a> {
         self.cells.sort_by_key(|cell| (order.get(cell.case.as_str()).copied(), cell.destination.clone()));
         self.cells
     }
-}
-
-/// Every cell of a case: one, or one for each destination.
-async fn outcomes(run: Arc<Run>, case: &'static Case) -> Vec<Outcome> {
-    match case.how {
-        How::Pause => Vec::new(),
-        How::Together(trial) | How::Alone(trial) => {
-            let (observed, evidence) = trials(&run, trial).await;
-            vec![Outcome {
-                case: case.info.id,
-                destination: None,
-                rule: case.info.rule,
-                declared: run.claims.clone(),
-                observed,
-                evidence,
-            }]
-        }
-        How::AtPlace(trial) => {
-            let mut outcomes = Vec::new();
-            for place in guarded_places(&run) {
-                outcomes.push(at_place(&run, case, place, trial).await);
-            }
-            outcomes
-        }
-    }
-}
-
-/// Where destination cases run: at the lease's own store, since every kind is some backend's own; where none of the places is that, at
-/// every place.
-fn guarded_places(run: &Run) -> Vec<&Arc<dyn Place>> {
-    let own = |place: &&Arc<dyn Place>| place.store_of() == Some(run.subject.name());
-    let own: Vec<_> = run.places.iter().filter(own).collect();
-    if own.is_empty() { run.places.iter().collect() } else { own }
-}
-
-async fn at_place(run: &Arc<Run>, case: &Case, place: &Arc<dyn Place>, trial: fn(AtPlace) -> cases::Trial) -> Outcome {
-    // A claim at a destination is the destination's own.
-    let opening = tokio::time::timeout(CONNECTING, place.open(&run.namespace())).await;
-    let declared = opening.map(|open| open.map(|open| open.claims()));
-    let (declared, (observed, evidence), rule) = match declared {
-        Ok(Ok(declared)) => {
-            let seen = trials(run, |stage| {
-                let place = Arc::clone(place);
-                trial(AtPlace { stage, place })
-            });
-            (declared, seen.await, case.info.rule)
-        }
-        other => {
-            let reason = format!("the destination cannot be opened: {other:?}");
-            let none = (Observed::NotTried { reason }, Evidence::new());
-            // What it would have declared is not known, so it counts as wanted.
-            (Claims::of(&[]), none, Rule::Core)
-        }
-    };
-    Outcome {
-        case: case.info.id,
-        destination: Some(destination_name(run, place.as_ref())),
-        rule,
-        declared,
-        observed,
-        evidence,
-    }
-}
-
-/// Tries until it is refuted or all trials are done.
-async fn trials(run: &Arc<Run>, trial: impl Fn(Stage) -> cases::Trial) -> (Observed, Evidence) {
-    let mut evidence = Evidence::new();
-    for number in 1..=run.trials {
-        let stage = Stage::new(Arc::clone(run));
-        match caught(run, &stage, trial(stage.clone())).await {
-            Ok(seen) => evidence = seen,
-            Err(Stop::Refuted(finding)) => {
-                return (Observed::Refuted { trial: number, finding }, evidence);
-            }
-            Err(Stop::NotTried(reason)) => return (Observed::NotTried { reason }, evidence),
-        }
-    }
-    (Observed::Held { trials: run.trials }, evidence)
-}
-
-/// Runs one trial on a task of its own, so that a panic is a finding, and checks its history afterwards.
-pub(crate) async fn caught(
-    run: &Run,
-    stage: &Stage,
-    trial: impl Future<Output = Result<Evidence, Stop>> + Send + 'static,
-) -> Result<Evidence, Stop> {
-    let task = tokio::spawn(trial);
-    let abort = task.abort_handle();
-    let result = match tokio::time::timeout(run.patience(), task).await {
-        Ok(Ok(result)) => result,
-        Ok(Err(error)) => Err(Stop::Refuted(format!("a panic: {}", panic_text(error)))),
-        Err(_) => {
-            abort.abort();
-            Err(Stop::Refuted(format!("the case did not end within {:?}", run.patience())))
-        }
-    };
-    match (result, history::violations(&stage.recorder.events()).into_iter().next()) {
-        (Err(Stop::Refuted(finding)), Some(violation)) => {
-            Err(Stop::Refuted(format!("{finding}; its history: {violation}")))
-        }
-        (_, Some(violation)) => Err(Stop::Refuted(format!("its history: {violation}"))),
-        (result, None) => result,
-    }
-}
-
-fn panic_text(error: tokio::task::JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else {
-        return "the task was cancelled".into();
-    };
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_else(|| "without a message".into())
 }
 
 fn backend_report(name: &str, backend: &dyn LeaseBackend) -> BackendReport {

@@ -24,6 +24,7 @@ const BACKEND: &[(toy::Break, &[&str])] = {
     &[
         (AbandonDoesNothing, &["attempt/over-after-abandon", "attempt/abandoned-before-sent"]),
         (AbandonEndsAnyGrant, &["attempt/abandon-leaves-holder-alone"]),
+        (AcquireHangs, &["exclusion/second-client"]),
         (AcquireInTwoSteps, &["exclusion/racing"]),
         (AcquirePanics, &["exclusion/second-client"]),
         (CleanUpForgetsCounter, &["token/grows-over-idle-clean-up", "token/grows-while-cleaning-up"]),

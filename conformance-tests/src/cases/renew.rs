@@ -6,7 +6,7 @@ use crate::context::{
     release, renew, until_free,
 };
 use crate::judge::Rule;
-use lease_core::{Lease, LeaseBackend, Renewal, ResourceName, safety_margin};
+use lease_core::{Lease, LeaseBackend, Renewal, ResourceName, Ttl, safety_margin};
 use std::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
@@ -68,12 +68,21 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
+/// A TTL that is long enough for a busy machine to renew in time.
+fn unhurried(stage: &Stage) -> Result<Ttl, Stop> {
+    let longest = stage.run.limits.max_ttl;
+    Ok(Ttl::parse(stage.run.short().duration().max(Duration::from_secs(1)).min(longest))?)
+}
+
 async fn extends(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let resource = stage.resource("r")?;
-    let lease = acquire(&a, &resource, stage.run.short()).await?;
+    let lease = acquire(&a, &resource, unhurried(&stage)?).await?;
     let granted = lease.granted_ttl();
     pause_for(part(granted, 2)).await;
+    if lease.is_past_deadline() {
+        return Err(Stop::NotTried("this machine was too busy to renew in time".into()));
+    }
     let sent = now();
     let renewed = renew(&a, &lease).await?;
     ensure!(
@@ -93,8 +102,7 @@ async fn extends(stage: Stage) -> CaseResult {
 async fn extends_again(stage: Stage) -> CaseResult {
     let client = stage.client().await?;
     let resource = stage.resource("r")?;
-    // Long enough for a busy machine to renew in time.
-    let ttl = lease_core::Ttl::parse(stage.run.short().duration().max(Duration::from_millis(800)))?;
+    let ttl = unhurried(&stage)?;
     let mut lease = acquire(&client, &resource, ttl).await?;
     let granted = lease.granted_ttl();
     let end = now().saturating_add(granted.saturating_mul(2));

@@ -24,8 +24,8 @@ impl Recorded {
         let limit = inner
             .limits()
             .call_timeout
-            .saturating_mul(4)
-            .saturating_add(Duration::from_secs(10))
+            .saturating_mul(3)
+            .saturating_add(Duration::from_secs(5))
             .min(Duration::from_mins(1));
         Self { inner, recorder, limit }
     }

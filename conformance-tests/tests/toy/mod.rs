@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 pub enum Break {
     AbandonDoesNothing,
     AbandonEndsAnyGrant,
+    AcquireHangs,
     AcquireInTwoSteps,
     AcquirePanics,
     CleanUpForgetsCounter,
@@ -216,7 +217,7 @@ impl LeaseBackend for Toy {
 
     fn limits(&self) -> Limits {
         let millisecond = Duration::from_millis(1);
-        Limits::new(millisecond, Duration::from_hours(1), millisecond)
+        Limits::new(millisecond, Duration::from_hours(1), millisecond).with_call_timeout(Duration::from_millis(500))
     }
 
     fn clock(&self) -> SharedClock {
@@ -225,6 +226,9 @@ impl LeaseBackend for Toy {
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         assert!(!self.is(Break::AcquirePanics), "sabotaged");
+        if self.is(Break::AcquireHangs) {
+            std::future::pending::<()>().await;
+        }
         let ttl = self.granted_ttl(attempt)?;
         let sent = if self.is(Break::ReleasedAttemptIsGrantedAgain) || self.is(Break::AbandonDoesNothing) {
             now()

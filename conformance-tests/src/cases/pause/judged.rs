@@ -1,15 +1,15 @@
 //! From what was seen of a pause to what it shows. Landed or refused is decided by content, as an observer read it back
 //! from the store; what A was told is evidence too.
 
+use super::seen::{AtRegister, AtTarget, Seen};
 use super::target::{Group, Mode};
-use super::trial::{AtRegister, AtTarget, Seen};
 use super::{IGNORED, NATIVE_LIVE, NATIVE_MARK, NATIVE_PLAIN, RELEASE, RENEW, TOUCH};
 use crate::cases::info;
 use crate::context::{Evidence, Run, Stage, Stop, destination_name, evidence, millis};
 use crate::history;
 use crate::judge::{Observed, Rule};
 use crate::report::Cell;
-use crate::suite::Outcome;
+use crate::trials::Outcome;
 use crate::worker::{Answer, Told};
 use lease_core::{Claim, Claims, FencingToken};
 
@@ -19,7 +19,7 @@ pub(super) fn outcomes(run: &Run, group: &Group, seen: &Seen, stage: &Stage) -> 
     let mut outcomes: Vec<Outcome> = seen.targets.iter().map(|at| at_target(run, seen, at)).collect();
     outcomes.extend(seen.unopened.iter().map(|unopened| {
         let untried = Stop::NotTried(unopened.reason.clone());
-        let mut outcome = outcome(run, unopened.mode.case(), Some(unopened.destination.clone()), Err(untried));
+        let mut outcome = at_no_target(run, unopened.mode, unopened.destination.clone(), untried);
         if unopened.mode.needs_token() && seen.token_a.is_none() {
             // Without tokens nothing can be guarded: whether there should be tokens is what is judged.
             outcome.rule = Rule::Claim(Claim::FencingToken);
@@ -42,7 +42,7 @@ pub(super) fn none(run: &Run, group: &Group, stop: &Stop) -> Vec<Outcome> {
         let Some(place) = run.places.get(*at) else { continue };
         for mode in Mode::ALL {
             let destination = destination_name(run, place.as_ref());
-            outcomes.push(outcome(run, mode.case(), Some(destination), Err(stop.clone())));
+            outcomes.push(at_no_target(run, mode, destination, stop.clone()));
         }
     }
     if group.first {
@@ -67,6 +67,15 @@ fn outcome(run: &Run, case: &'static str, destination: Option<String>, result: R
         observed,
         evidence,
     }
+}
+
+/// A cell of a destination that was not reached. What it claims is not known, so it counts as claimed.
+fn at_no_target(run: &Run, mode: Mode, destination: String, stop: Stop) -> Outcome {
+    let mut outcome = outcome(run, mode.case(), Some(destination), Err(stop));
+    if let Rule::Claim(_) = outcome.rule {
+        outcome.rule = Rule::Core;
+    }
+    outcome
 }
 
 /// The same, with the evidence kept whatever came of it.

@@ -2,13 +2,15 @@
 //! prepared. One pause serves every destination at once.
 
 mod judged;
+mod seen;
+mod steps;
 mod target;
 mod trial;
 
 use super::{Case, CaseInfo, How};
 use crate::context::{Run, Stage, Stop};
 use crate::judge::{Observed, Rule};
-use crate::suite::Outcome;
+use crate::trials::Outcome;
 use lease_core::Claim;
 use std::sync::Arc;
 

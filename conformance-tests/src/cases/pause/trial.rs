@@ -1,76 +1,15 @@
 //! One pause, step by step. Nothing is judged here.
 
+use super::seen::{AtRegister, AtTarget, Seen};
+use super::steps::{
+    LEASE, REGISTER, acquire_command, done, first_touch, hindered, opens, prepare, unexpected, write, wrote,
+};
 use super::target::{Group, START, Target, Unopened, open_all};
 use crate::context::{Stage, Stop, acquire, now, pause_for, release};
 use crate::history::{Event, Recorded, Renewed, What, Wrote};
 use crate::worker::{Answer, Command, How, Reply, Told, Worker};
-use lease_core::{
-    Authority, BootInstant, Fence, FencingToken, LeaseBackend, Listed, OwnerToken, ResourceName, Stored, Ttl,
-};
+use lease_core::{Authority, BootInstant, Fence, FencingToken, LeaseBackend, OwnerToken, ResourceName, Stored, Ttl};
 use std::time::Duration;
-
-/// What was seen of one pause.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) mode: &'static str,
-    pub(super) pid_a: u32,
-    pub(super) pid_b: u32,
-    /// A's state while it was stopped: right after, and right before it was resumed.
-    pub(super) stopped: [String; 2],
-    pub(super) pause: Duration,
-    pub(super) granted_ttl: Duration,
-    pub(super) token_a: Option<FencingToken>,
-    pub(super) token_b: Option<FencingToken>,
-    pub(super) a_last_live_ns: u64,
-    pub(super) b_granted_ns: u64,
-    pub(super) resumed_ns: u64,
-    /// A's lease at its first touch after the pause, before any I/O.
-    pub(super) past_deadline_at_first_touch: bool,
-    pub(super) targets: Vec<AtTarget>,
-    pub(super) unopened: Vec<Unopened>,
-    pub(super) native: Option<AtRegister>,
-    pub(super) a_renew: Answer,
-    pub(super) a_release: Answer,
-    pub(super) b_renew: Answer,
-    /// The grant that the observer sees at the end.
-    pub(super) holder: Option<Listed>,
-}
-
-/// One destination, as the observer read it.
-#[derive(Debug)]
-pub(super) struct AtTarget {
-    pub(super) target: Target,
-    /// What A had prepared before it was stopped.
-    pub(super) stale: String,
-    /// What B wrote or will write, computed from what it had read while A was stopped.
-    pub(super) fresh: String,
-    pub(super) before: Stored,
-    pub(super) after: Stored,
-    /// At the very end, after B's own write.
-    pub(super) last: Stored,
-    pub(super) told: Told,
-    /// What B was told of its own write.
-    pub(super) told_b: Told,
-    pub(super) sent_ns: u64,
-}
-
-/// The register behind the backend's own fence.
-#[derive(Debug)]
-pub(super) struct AtRegister {
-    pub(super) mark: bool,
-    pub(super) stale: String,
-    pub(super) before: Option<String>,
-    pub(super) after: Option<String>,
-    pub(super) told: Told,
-    pub(super) sent_ns: u64,
-    /// The control: what A was told, and what the register held then. `None` where nobody can write it unchecked.
-    pub(super) unchecked: Option<(Told, Option<String>)>,
-}
-
-/// The name of the lease in both workers.
-const LEASE: &str = "lease";
-/// The slot of the write to the register behind the native fence.
-const REGISTER: &str = "register";
 
 pub(super) async fn run(stage: &Stage, group: &Group) -> Result<Seen, Stop> {
     let observer = stage.client().await?;
@@ -102,14 +41,6 @@ async fn authority(stage: &Stage, observer: &Recorded) -> Result<Option<Authorit
     let authority = lease.token().map(|token| token.authority().clone());
     release(observer, &lease).await?;
     Ok(authority)
-}
-
-fn hindered(what: &'static str) -> impl Fn(String) -> Stop {
-    move |why| Stop::NotTried(format!("{what}: {why}"))
-}
-
-fn unexpected(who: &str, answer: &Answer) -> Stop {
-    Stop::NotTried(format!("{who} had an unexpected answer: {answer:?}"))
 }
 
 struct Play<'a> {
@@ -460,50 +391,4 @@ impl Play<'_> {
             what,
         });
     }
-}
-
-fn acquire_command(resource: &ResourceName, ttl: Ttl) -> Command {
-    Command::Acquire { lease: LEASE.into(), resource: resource.as_str().into(), ttl_ms: ttl.as_millis() }
-}
-
-fn opens(targets: &[Target]) -> Vec<Command> {
-    let open = |target: &Target| Command::Open { at: target.key.clone(), url: target.url.clone() };
-    targets.iter().map(open).collect()
-}
-
-fn prepare(slot: &str, at: Option<&str>, add: &str) -> Command {
-    Command::Prepare { slot: slot.into(), lease: LEASE.into(), at: at.map(ToOwned::to_owned), add: add.into() }
-}
-
-fn write(slot: &str, how: How) -> Command {
-    Command::WritePrepared { slot: slot.into(), how }
-}
-
-/// The same replies, when none of them is a failure.
-fn done(replies: Vec<Reply>) -> Result<Vec<Reply>, Stop> {
-    let failed = replies.iter().find_map(|reply| match &reply.answer {
-        Answer::Failed { error } => Some(error),
-        _ => None,
-    });
-    match failed {
-        Some(error) => Err(Stop::NotTried(format!("a worker's step failed: {error}"))),
-        None => Ok(replies),
-    }
-}
-
-fn wrote(reply: &Reply) -> Result<(Told, u64), Stop> {
-    match &reply.answer {
-        Answer::Wrote { told, sent_ns, .. } => Ok((told.clone(), *sent_ns)),
-        Answer::Failed { error } => Ok((Told::Failed(error.clone()), reply.began_ns)),
-        other => Err(unexpected("a worker that writes", other)),
-    }
-}
-
-/// What A's lease said when A first looked at it after the pause: before its first write was sent.
-fn first_touch(replies: &[Reply]) -> Result<bool, Stop> {
-    let touch = replies.iter().find_map(|reply| match &reply.answer {
-        Answer::Wrote { past_deadline, .. } | Answer::Touched { past_deadline, .. } => Some(*past_deadline),
-        _ => None,
-    });
-    touch.ok_or_else(|| Stop::NotTried("A never looked at its lease".into()))
 }

@@ -1,0 +1,198 @@
+//! A lease backend and a guarded destination in a file, under its lock: the least that separate processes can share.
+
+pub mod place;
+
+use lease_core::{
+    Acquisition, Attempt, Authority, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence, Held, Inspection,
+    Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation, Release, Renewal, ResourceName,
+    SharedClock, SystemClock,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Does one step on the file's content, alone: other processes wait.
+pub fn step<S: Default + Serialize + DeserializeOwned, T>(path: &Path, work: impl FnOnce(&mut S) -> T) -> T {
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    file.lock().unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    let mut state: S = if text.is_empty() { S::default() } else { serde_json::from_str(&text).unwrap() };
+    let answer = work(&mut state);
+    file.set_len(0).unwrap();
+    file.rewind().unwrap();
+    file.write_all(&serde_json::to_vec(&state).unwrap()).unwrap();
+    answer
+}
+
+/// Leases in a file.
+#[derive(Clone, Debug)]
+pub struct FileToy {
+    path: PathBuf,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Store {
+    last_value: u64,
+    records: BTreeMap<String, Record>,
+    spent: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    owner: String,
+    holder: String,
+    value: u64,
+    expires_ns: u64,
+    released: bool,
+}
+
+impl Record {
+    fn is_live(&self) -> bool {
+        !self.released && now_ns() < self.expires_ns
+    }
+}
+
+fn now_ns() -> u64 {
+    SystemClock.now().as_nanos()
+}
+
+fn after(ttl: Duration) -> u64 {
+    SystemClock.now().saturating_add(ttl).as_nanos()
+}
+
+impl FileToy {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    fn grant(&self, attempt: &Attempt, ttl: Duration) -> Result<Option<u64>, LeaseError> {
+        let owner = attempt.owner().reveal();
+        step(&self.path, |store: &mut Store| {
+            let found = store.records.get(attempt.resource().as_str());
+            let own = found.filter(|record| record.owner == owner);
+            if store.spent.contains(&owner) || own.is_some_and(|record| !record.is_live()) {
+                let resource = attempt.resource().clone();
+                return Err(LeaseError::AttemptOver { resource, reason: "it has ended" });
+            }
+            if let Some(own) = own {
+                return Ok(Some(own.value));
+            }
+            if found.is_some_and(Record::is_live) {
+                return Ok(None);
+            }
+            store.last_value += 1;
+            let record = Record {
+                owner,
+                holder: attempt.holder().as_str().into(),
+                value: store.last_value,
+                expires_ns: after(ttl),
+                released: false,
+            };
+            store.records.insert(attempt.resource().as_str().into(), record);
+            Ok(Some(store.last_value))
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl LeaseBackend for FileToy {
+    fn description(&self) -> Description {
+        Description::new("file toy", "1".into(), "file:".into())
+    }
+
+    fn claims(&self) -> Claims {
+        Claims::of(&[Claim::FencingToken, Claim::CrossProcess, Claim::IdleNamesForgotten])
+    }
+
+    fn limits(&self) -> Limits {
+        let millisecond = Duration::from_millis(1);
+        Limits::new(millisecond, Duration::from_hours(1), millisecond)
+    }
+
+    fn clock(&self) -> SharedClock {
+        SystemClock::shared()
+    }
+
+    async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
+        let ttl = self.limits().granted_ttl(attempt.ttl())?;
+        let sent = attempt.begin_send(SystemClock.now(), ttl)?;
+        let first = sent.first_sent();
+        let answer = self.grant(attempt, ttl);
+        sent.answered();
+        let Some(value) = answer? else {
+            return Ok(Acquisition::Held(Held::for_another(None)));
+        };
+        let token = attempt.token(Authority::parse("file:1:0")?, value)?;
+        let lease = Lease::granted(attempt, Some(token), ttl, first, self.clock());
+        lease_core::accept_grant(self, attempt, lease).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
+        let sent = SystemClock.now();
+        let renewed = step(&self.path, |store: &mut Store| {
+            let record = store.records.get_mut(lease.resource().as_str())?;
+            let own = record.is_live() && record.owner == lease.owner().reveal();
+            own.then(|| record.expires_ns = record.expires_ns.max(after(lease.granted_ttl())))
+        });
+        Ok(match renewed {
+            Some(()) => Renewal::Renewed(lease.renewed(sent)),
+            None => Renewal::Lost(LossReason::Gone),
+        })
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
+        let release = lease.begin_release();
+        let ended = step(&self.path, |store: &mut Store| {
+            let record = store.records.get_mut(lease.resource().as_str());
+            record.filter(|record| record.owner == lease.owner().reveal()).is_some_and(|record| {
+                record.released = record.released || record.is_live();
+                record.released
+            })
+        });
+        Ok(release.answered(ended))
+    }
+
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
+        attempt.end();
+        let owner = attempt.owner().reveal();
+        step(&self.path, |store: &mut Store| {
+            let record = store.records.get_mut(attempt.resource().as_str());
+            if let Some(record) = record.filter(|record| record.owner == owner) {
+                record.released = true;
+            }
+            store.spent.push(owner.clone());
+        });
+        Ok(())
+    }
+
+    async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
+        Ok(step(&self.path, |store: &mut Store| match store.records.get(resource.as_str()) {
+            Some(record) if record.is_live() => {
+                let left = BootInstant::from_nanos(record.expires_ns).saturating_since(SystemClock.now());
+                Inspection::held(Listed::new(resource.clone(), record.holder.clone(), Some(record.value), left))
+            }
+            record => Inspection::free(record.map(|record| record.value)),
+        }))
+    }
+
+    async fn list(&self, _: &str, _: Option<&ResourceName>, _: u32) -> Result<NamePage, LeaseError> {
+        Err(LeaseError::Unsupported { operation: Operation::List, backend: "file toy", reason: "it is a toy" })
+    }
+
+    async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
+        Ok(step(&self.path, |store: &mut Store| {
+            let before = store.records.len();
+            store.records.retain(|_, record| record.is_live());
+            CleanUp::removed(before.abs_diff(store.records.len()).try_into().unwrap())
+        }))
+    }
+
+    fn fence(&self) -> Fence<'_> {
+        Fence::TokenOnly
+    }
+}

@@ -1,0 +1,159 @@
+//! Workers in processes of their own: this program is the driver, and with the argument `worker` it is the worker.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    reason = "a test may end by a panic, and tells what it does"
+)]
+#![expect(unreachable_pub, reason = "the toys are shared by test programs")]
+
+mod file_toy;
+
+use file_toy::FileToy;
+use file_toy::place::{FileDestination, FilePlace};
+use lease_conformance::subject::{Opener, Place, PlainWriter, ServerControl, Subject, TestDestination};
+use lease_conformance::{Cell, MemoryPlace, Report, Suite, Verdict, worker};
+use lease_core::{GuardError, LeaseBackend, LeaseError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    if std::env::args().nth(1).as_deref() == Some("worker") {
+        worker::run_stdio(Arc::new(ByPath)).await.unwrap();
+        return;
+    }
+    workers_are_really_stopped().await;
+    println!("workers_are_really_stopped ... ok");
+    processes_that_do_not_share_their_store_are_caught().await;
+    println!("processes_that_do_not_share_their_store_are_caught ... ok");
+    a_worker_that_does_not_work_is_not_green().await;
+    println!("a_worker_that_does_not_work_is_not_green ... ok");
+}
+
+struct ByPath;
+
+/// The mark of a store that each process has for itself.
+const APART: &str = "apart:";
+
+#[async_trait::async_trait]
+impl Opener for ByPath {
+    async fn backend(&self, url: &str) -> Result<Arc<dyn LeaseBackend>, LeaseError> {
+        let own = url.strip_prefix(APART).map(|path| format!("{path}.{}", std::process::id()));
+        Ok(Arc::new(FileToy::new(own.unwrap_or_else(|| url.to_owned()))))
+    }
+
+    async fn plain_writer(&self, _url: &str) -> Result<Option<Arc<dyn PlainWriter>>, LeaseError> {
+        Ok(None)
+    }
+
+    async fn destination(&self, url: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
+        Ok(Arc::new(FileDestination { path: url.into() }))
+    }
+}
+
+#[derive(Debug)]
+struct InFile {
+    path: PathBuf,
+    apart: bool,
+}
+
+#[async_trait::async_trait]
+impl Subject for InFile {
+    fn name(&self) -> &'static str {
+        "file toy"
+    }
+
+    async fn client(&self) -> Result<Arc<dyn LeaseBackend>, LeaseError> {
+        ByPath.backend(&self.worker_url().unwrap()).await
+    }
+
+    async fn forgetful_client(&self) -> Option<Result<Arc<dyn LeaseBackend>, LeaseError>> {
+        None
+    }
+
+    fn worker_url(&self) -> Option<String> {
+        let apart = if self.apart { APART } else { "" };
+        Some(format!("{apart}{}", self.path.display()))
+    }
+
+    fn plain_writer(&self) -> Option<Arc<dyn PlainWriter>> {
+        None
+    }
+
+    fn server(&self) -> Option<Arc<dyn ServerControl>> {
+        None
+    }
+}
+
+fn suite(folder: &Path, apart: bool) -> Suite {
+    let places: Vec<Arc<dyn Place>> =
+        vec![Arc::new(FilePlace { folder: folder.to_owned() }), Arc::new(MemoryPlace::new())];
+    Suite::new(Arc::new(InFile { path: folder.join("leases"), apart }))
+        .places(places)
+        .worker_program(std::env::current_exe().unwrap(), ["worker".to_owned()])
+        .trials(2)
+}
+
+fn verdicts(report: &Report) -> Vec<(&str, Option<&str>, Verdict, &Option<String>)> {
+    let cells = report.cells.iter();
+    cells.map(|cell| (cell.case.as_str(), cell.destination.as_deref(), cell.verdict, &cell.finding)).collect()
+}
+
+fn text<'a>(cell: &'a Cell, name: &str) -> &'a str {
+    cell.evidence.get(name).and_then(|value| value.as_str()).unwrap_or_default()
+}
+
+fn number(cell: &Cell, name: &str) -> u64 {
+    cell.evidence.get(name).and_then(serde_json::Value::as_u64).unwrap_or_default()
+}
+
+async fn workers_are_really_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = suite(folder.path(), false).only("fencing/pause").only("exclusion/across").run().await;
+    assert_eq!(report.exit_status(), 0, "{:#?}", verdicts(&report));
+    let guarded = |destination| {
+        let mut cells = report.cells_of("fencing/pause-past-ttl/guarded");
+        cells.find(move |cell| cell.destination.as_deref() == Some(destination)).unwrap()
+    };
+    let cell = guarded("file");
+    assert_eq!((cell.verdict, cell.trials), (Verdict::Kept, 2));
+    assert_eq!(text(cell, "mode"), "process");
+    assert_eq!((text(cell, "state_while_stopped"), text(cell, "state_before_resume")), ("T", "T"));
+    let pids = [number(cell, "pid_a"), number(cell, "pid_b"), u64::from(std::process::id())];
+    assert!(pids[0] != pids[1] && !pids[..2].contains(&pids[2]), "three processes: {pids:?}");
+    assert!(number(cell, "pause_ms") >= number(cell, "granted_ttl_ms"));
+    assert!(number(cell, "a_last_live_ns") < number(cell, "b_granted_ns"));
+    assert!(number(cell, "b_granted_ns") < number(cell, "resumed_ns"));
+    assert!(number(cell, "resumed_ns") <= number(cell, "a_effect_sent_ns"));
+    for pid in &pids[..2] {
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "worker {pid} was not reaped");
+    }
+    // A place that only this process can open is tried all the same, with blocked runtimes, and the evidence says so.
+    assert_eq!(text(guarded("memory"), "mode"), "blocked runtime");
+    let across: Vec<&Cell> = report.cells_of("exclusion/across-processes").collect();
+    assert!(across.iter().all(|cell| cell.verdict == Verdict::Kept) && across.len() == 1);
+}
+
+async fn processes_that_do_not_share_their_store_are_caught() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = suite(folder.path(), true).only("exclusion/across").run().await;
+    assert!(report.cells.iter().all(|cell| cell.verdict == Verdict::Broken), "{:#?}", verdicts(&report));
+    assert_eq!(report.exit_status(), 1);
+}
+
+async fn a_worker_that_does_not_work_is_not_green() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = suite(folder.path(), false)
+        .worker_program("/bin/false", [])
+        .only("fencing/pause")
+        .only("exclusion/across")
+        .run()
+        .await;
+    let by_process = |cell: &&Cell| cell.destination.as_deref() != Some("memory") && !cell.case.contains("native");
+    let cells: Vec<&Cell> = report.cells.iter().filter(by_process).collect();
+    assert!(cells.len() >= 9, "{:#?}", verdicts(&report));
+    assert!(cells.iter().all(|cell| cell.verdict == Verdict::Unproven), "{:#?}", verdicts(&report));
+    assert_eq!(report.exit_status(), 3);
+}
