@@ -7,15 +7,15 @@ use crate::fence::PostgresFence;
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
 use lease_core::{
-    Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, Description, Effect, Fence, GrantId, Held, Inspection,
-    Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
+    Acquisition, Advice, Attempt, Claims, CleanUp, Description, Effect, Fence, GrantId, Held, Inspection, Lease,
+    LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
     ResourceName, SharedClock, accept_grant,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a statement is run because the row changed between its snapshot and its lock. Each time somebody else got something
-/// done, so more than two in a row are rare.
+/// How often a statement is run because the row changed between its snapshot and its lock. Clean-up, or an earlier request of the
+/// same attempt, is seen by the second one; after that it was other grants.
 const ROUNDS: u32 = 4;
 
 /// Leases in PostgreSQL. Clones share their connections.
@@ -102,21 +102,32 @@ impl PostgresBackend {
         self.pool.call(operation)
     }
 
-    /// One statement of a call of `acquire` that began at `began`.
+    async fn grant(&self, call: &Call<'_>, attempt: &Attempt, granted_ttl: Duration) -> Result<Grant, LeaseError> {
+        let mut checkout = call.checkout().await?;
+        let mut grant = Grant::Raced;
+        for _ in 0..ROUNDS {
+            grant = self.try_grant(call, &mut checkout, attempt, granted_ttl).await?;
+            match grant {
+                Grant::NoHistory => self.begin_history(call, &mut checkout).await?,
+                Grant::Raced => {}
+                Grant::Made(_) | Grant::Held(_) => break,
+            }
+        }
+        Ok(grant)
+    }
+
+    /// One statement of `acquire`.
     async fn try_grant(
         &self,
         call: &Call<'_>,
         checkout: &mut Checkout<'_>,
         attempt: &Attempt,
-        (granted_ttl, began): (Duration, BootInstant),
+        granted_ttl: Duration,
     ) -> Result<Grant, LeaseError> {
         let (owner, grant) = (attempt.owner().reveal(), attempt.grant().to_hex());
         let sent = attempt.begin_send(self.clock().now(), granted_ttl)?;
         let first_sent = sent.first_sent();
-        let statements = &self.pool.statements;
-        // A repeat waits for whoever has the row locked, since that may be an earlier request of the same attempt.
-        let text = if first_sent < began { &statements.acquire_again } else { &statements.acquire };
-        let query = sqlx::query_as(text.clone())
+        let query = sqlx::query_as(self.pool.statements.acquire.clone())
             .bind(attempt.resource().as_str())
             .bind(&owner)
             .bind(&grant)
@@ -137,6 +148,8 @@ impl PostgresBackend {
                 Ok(Grant::Made(lease))
             }
             ("held", ..) => Ok(Grant::Held(Held::for_another(remaining.map(micros)))),
+            // The grant has ended, and a fenced transaction of its holder keeps the row.
+            ("fenced", ..) => Ok(Grant::Held(Held::for_another(None))),
             ("over", ..) => {
                 Err(LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: "its grant has ended" })
             }
@@ -194,7 +207,7 @@ impl PostgresBackend {
 enum Grant {
     Made(Lease),
     Held(Held),
-    /// The row changed, or somebody has it locked.
+    /// The row changed meanwhile.
     Raced,
     /// The store has no incarnation yet.
     NoHistory,
@@ -249,25 +262,12 @@ impl LeaseBackend for PostgresBackend {
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
         let call = self.call(Operation::Acquire);
-        let began = self.clock().now();
-        let mut made = None;
-        {
-            let mut checkout = call.checkout().await?;
-            for _ in 0..ROUNDS {
-                match self.try_grant(&call, &mut checkout, attempt, (granted_ttl, began)).await? {
-                    Grant::Made(lease) => {
-                        made = Some(lease);
-                        break;
-                    }
-                    Grant::Held(held) => return Ok(Acquisition::Held(held)),
-                    Grant::NoHistory => self.begin_history(&call, &mut checkout).await?,
-                    Grant::Raced => {}
-                }
-            }
-        }
-        let Some(lease) = made else {
-            // A transaction holds the row: a fenced one of the holder before, or one that is just taking the lease.
-            return Ok(Acquisition::Held(Held::for_another(None)));
+        let lease = match self.grant(&call, attempt, granted_ttl).await? {
+            Grant::Made(lease) => lease,
+            Grant::Held(held) => return Ok(Acquisition::Held(held)),
+            // Somebody else was granted it each time, and gave it back.
+            Grant::Raced => return Ok(Acquisition::Held(Held::for_another(None))),
+            Grant::NoHistory => return Err(busy(Operation::Acquire)),
         };
         self.cleaner.count_grant();
         accept_grant(self, attempt, lease).await

@@ -17,8 +17,8 @@ use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 /// One grant, or why there is none. `$1` name, `$2` owner, `$3` grant id, `$4` holder, `$5` TTL in ms.
 ///
 /// The fencing value is computed under the row's lock (or, for a new name, by the one insert that wins), so a later grant has a
-/// larger one. `FOR UPDATE` conflicts with the `FOR KEY SHARE` of a fenced transaction, which renewal and release don't; `SKIP LOCKED`
-/// makes that an answer and not a wait.
+/// larger one. The lock is taken in two steps. The first waits for whoever is just changing the row, which is short. The second is the
+/// one that conflicts with the `FOR KEY SHARE` of a fenced transaction, which can be long, and so is an answer and not a wait: `fenced`.
 const ACQUIRE: &str = "
 WITH seen AS MATERIALIZED (
     SELECT l.owner, l.value, l.incarnation, l.spent, l.expires_at,
@@ -38,13 +38,15 @@ WITH seen AS MATERIALIZED (
      WHERE l.name = $1 AND EXISTS (SELECT FROM seen WHERE NOT seen.live)
        AND (l.released OR l.expires_at <= clock_timestamp())
        AND l.owner <> $2 AND NOT l.spent ? $2
-       FOR UPDATE SKIP LOCKED
+       FOR NO KEY UPDATE
+), unfenced AS MATERIALIZED (
+    SELECT l.name FROM {s}.lease l JOIN ended ON l.name = ended.name FOR UPDATE OF l SKIP LOCKED
 ), again AS (
     UPDATE {s}.lease l
        SET owner = $2, grant_id = $3, holder = $4, value = greatest(l.value + 1, {now_us}),
            granted_at = clock_timestamp(), renewed_at = clock_timestamp(),
            expires_at = clock_timestamp() + $5 * interval '1 millisecond', released = false, spent = {pruned}
-      FROM ended WHERE l.name = ended.name
+      FROM unfenced WHERE l.name = unfenced.name
     RETURNING l.value, l.incarnation
 ), granted AS (
     SELECT value, incarnation FROM fresh UNION ALL SELECT value, incarnation FROM again
@@ -52,6 +54,7 @@ WITH seen AS MATERIALIZED (
 SELECT CASE WHEN granted.value IS NOT NULL OR (seen.live AND seen.owner = $2) THEN 'granted'
             WHEN seen.owner = $2 OR seen.spent ? $2 THEN 'over'
             WHEN seen.live THEN 'held'
+            WHEN EXISTS (SELECT FROM ended) THEN 'fenced'
             WHEN seen.owner IS NULL AND NOT EXISTS (SELECT FROM floor) THEN 'no meta'
             ELSE 'raced' END,
        coalesce(granted.value, seen.value),
@@ -239,7 +242,6 @@ macro_rules! statements {
 
 statements! {
     acquire = ACQUIRE,
-    acquire_again = &ACQUIRE.replace("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
     renew = RENEW,
     release = RELEASE,
     end = END,
@@ -311,7 +313,7 @@ mod tests {
         }
         assert!(statements.acquire.as_str().contains("\"billing\".lease"));
         assert!(Statements::new(&namespace, &[("no such text", "")]).is_err());
-        let edited = Statements::new(&namespace, &[("FOR UPDATE SKIP LOCKED", "")]).unwrap();
+        let edited = Statements::new(&namespace, &[("FOR UPDATE OF l SKIP LOCKED", "")]).unwrap();
         assert!(!edited.acquire.as_str().contains("SKIP LOCKED"));
     }
 }

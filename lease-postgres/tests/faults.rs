@@ -160,7 +160,7 @@ async fn a_connection_that_died_while_idle_is_replaced_before_use() {
                 .await;
             }
         }
-        tokio::time::sleep(Duration::from_millis(1_050)).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
         assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)), "{how}");
     }
 }
@@ -236,7 +236,12 @@ async fn grants_tokens_and_marks_survive_a_crash() {
         assert!(next.token().unwrap() > &token, "the same authority, a larger value");
         let stale =
             FencingToken::new(token.authority().clone(), token.value() - 1, GrantId::random().unwrap()).unwrap();
-        match destination.seal(&name("r"), &stale).await {
+        // Its connection died with the server; that may show at the first call after.
+        let mut answer = destination.seal(&name("r"), &stale).await;
+        if matches!(&answer, Err(GuardError::Store(error)) if is_unknown(error)) {
+            answer = destination.seal(&name("r"), &stale).await;
+        }
+        match answer {
             Err(GuardError::Refused { refusal: Refusal::Stale { mark, .. }, .. }) => assert_eq!(mark, token.value()),
             other => panic!("{other:?}"),
         }

@@ -24,7 +24,9 @@ fn token(value: u64, grant: u64) -> FencingToken {
 }
 
 async fn destination(server: &Server, namespace: &str) -> PostgresDestination {
-    let destination = PostgresDestination::connect(&url(server, &format!("namespace={namespace}"))).await.unwrap();
+    // A call limit that a slow machine keeps: no test is about how fast it is.
+    let url = url(server, &format!("namespace={namespace}&call_timeout_ms=30000"));
+    let destination = PostgresDestination::connect(&url).await.unwrap();
     destination.adopt(None, &authority("redis:1:0")).await.unwrap();
     destination
 }
@@ -162,7 +164,7 @@ async fn an_overtaken_writer_is_stopped_at_every_isolation_level() {
                     answer
                 }
             });
-            until_blocked(&pool, "overtaken").await;
+            until_blocked(&pool, "overtaken", &waiting).await;
             new.commit().await.unwrap();
             match waiting.await.unwrap() {
                 Err(GuardError::Refused { refusal, .. }) => {
@@ -193,7 +195,7 @@ async fn the_new_writer_waits_for_an_old_one_inside_its_transaction() {
             let (destination, r) = (destination.clone(), r.clone());
             async move { destination.seal(&r, &token(7, 2)).await }
         });
-        until_blocked(&pool, "waits").await;
+        until_blocked(&pool, "waits", &sealing).await;
         assert!(!sealing.is_finished());
         if commits {
             old.commit().await.unwrap();
@@ -219,7 +221,7 @@ async fn adopt_and_admit_come_one_after_the_other() {
         let (destination, one, two) = (destination.clone(), one.clone(), two.clone());
         async move { destination.adopt(Some(&one), &two).await }
     });
-    until_blocked(&pool, "serial").await;
+    until_blocked(&pool, "serial", &adopting).await;
     writer.commit().await.unwrap();
     adopting.await.unwrap().unwrap();
     assert!(matches!(refusal(destination.seal(&r, &token(4, 1)).await), Refusal::UnknownAuthority { .. }));
@@ -231,7 +233,7 @@ async fn adopt_and_admit_come_one_after_the_other() {
         let (destination, r) = (destination.clone(), r.clone());
         async move { destination.seal(&r, &FencingToken::new(two, 9, token(9, 9).grant()).unwrap()).await }
     });
-    until_blocked(&pool, "serial").await;
+    until_blocked(&pool, "serial", &sealing).await;
     adopting.commit().await.unwrap();
     assert!(matches!(refusal(sealing.await.unwrap()), Refusal::UnknownAuthority { .. }));
 }
@@ -298,12 +300,13 @@ async fn racing_writers_never_commit_below_the_mark() {
     }
 }
 
-/// Returns when a session that works on this namespace waits for another one's lock.
-async fn until_blocked(pool: &PgPool, namespace: &str) {
+/// Returns when `task`, which works on this namespace, waits for another session's lock.
+async fn until_blocked<T>(pool: &PgPool, namespace: &str, task: &tokio::task::JoinHandle<T>) {
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{namespace}\"%'"
     );
     while number(pool, &waiting).await == 0 {
+        assert!(!task.is_finished(), "it did not wait");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -264,7 +264,7 @@ async fn errors_never_show_an_owner_token() {
     let mut text = format!("{error} {error:?}");
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(" {cause} {cause:?}"));
+        text = format!("{text} {cause} {cause:?}");
         source = cause.source();
     }
     assert!(text.contains("23514"), "{text}");
