@@ -179,8 +179,15 @@ async fn racing_abandon(stage: Stage) -> CaseResult {
     let (mut granted, mut over) = (0_u32, 0_u32);
     for round in 0..ROUNDS {
         let attempt = Attempt::new(resource.clone(), stage.run.long())?;
-        // Sent, but not yet arrived when it is abandoned: the send is noted before the abandonment begins.
-        let (answer, abandoned) = tokio::join!(a.acquire(&attempt), b.abandon(&attempt));
+        // Sent, but not yet arrived when it is abandoned; in every second round a little later, so that it may have.
+        let later = Duration::from_micros(if round.is_multiple_of(2) { 0 } else { stage.run.random() % 5_000 });
+        let abandon = async {
+            if !later.is_zero() {
+                pause_for(later).await;
+            }
+            b.abandon(&attempt).await
+        };
+        let (answer, abandoned) = tokio::join!(a.acquire(&attempt), abandon);
         abandoned?;
         match answer {
             Ok(Acquisition::Acquired(_)) => granted = granted.saturating_add(1),
