@@ -1,9 +1,16 @@
-//! The whole suite on the memory backend, with workers on threads: everything that is declared is kept, and nothing else is there.
+//! The whole suite with workers on threads: what is declared is kept, nothing else is there, and what cannot be run is not green.
 
 #![expect(clippy::unwrap_used, reason = "a test may end by a panic")]
+#![expect(unreachable_pub, reason = "the toys are shared by test programs")]
+
+mod tokenless;
 
 use lease_conformance::{Report, Suite, Verdict, cases, subject};
+use lease_core::LeaseError;
 use lease_core::memory::{MemoryBackend, MemoryStore};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokenless::Tokenless;
 
 fn memory() -> Suite {
     let store = MemoryStore::new().unwrap();
@@ -20,26 +27,58 @@ fn red(report: &Report) -> Vec<String> {
 
 #[tokio::test]
 async fn the_memory_backend_keeps_what_it_declares() {
-    let report = memory().seed(1).run().await;
+    let told = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&told);
+    let report = memory()
+        .seed(1)
+        .progress(move |step| {
+            assert!(step.done <= step.total);
+            counter.fetch_add(1, Ordering::SeqCst);
+        })
+        .run()
+        .await;
+    assert_eq!(red(&report), Vec::<String>::new());
+    assert_eq!((report.exit_status(), report.seed), (0, 1));
+    assert!(report.missing.is_empty());
+    assert_eq!(told.load(Ordering::SeqCst), report.cells.len(), "progress tells of every cell");
+    // Its fence is of the other kind, and nobody can write the register behind it unchecked.
+    let elsewhere = ["fencing/pause-past-ttl/native-mark", "fencing/pause-past-ttl/native-unchecked"];
+    for case in cases().iter().filter(|case| !elsewhere.contains(&case.id)) {
+        assert!(report.cells.iter().any(|cell| cell.case == case.id), "{} has no cell", case.id);
+    }
+}
+
+#[test]
+fn ids_are_unique_and_every_case_says_what_it_is() {
+    let mut ids: Vec<_> = cases().iter().map(|case| case.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), cases().len());
+    for case in cases() {
+        assert!(case.title.ends_with('.') && case.explain.ends_with('.'), "{}", case.id);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_without_tokens_is_judged_by_what_it_declares() {
+    let store = MemoryStore::new().unwrap();
+    let subject = subject("tokenless", move || std::future::ready(Ok(Tokenless::on(&store))));
+    let report = Suite::new(subject).run().await;
     assert_eq!(red(&report), Vec::<String>::new());
     assert_eq!(report.exit_status(), 0);
-    assert!(report.missing.is_empty());
-    for case in cases() {
-        assert!(
-            report.cells.iter().any(|cell| cell.case == case.id)
-                || case.id.ends_with("/native-mark")
-                || case.id.ends_with("/native-unchecked"),
-            "{} has no cell",
-            case.id
-        );
-    }
-    for cell in &report.cells {
-        println!(
-            "{:60} {:12} {:15} {:?}",
-            cell.case,
-            cell.destination.as_deref().unwrap_or(""),
-            cell.verdict.name(),
-            cell.finding
-        );
-    }
+    let verdict = |case: &str| report.cells_of(case).map(|cell| cell.verdict).collect::<Vec<_>>();
+    assert_eq!(verdict("token/present"), [Verdict::HonestNo]);
+    assert_eq!(verdict("fencing/pause-past-ttl/guarded"), [Verdict::Untested], "no token, nothing to guard with");
+    assert_eq!(verdict("fencing/pause-past-ttl/plain"), [Verdict::ControlLanded]);
+    assert_eq!(verdict("fencing/pause-past-ttl/cannot-renew"), [Verdict::Kept]);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_reached_is_not_green() {
+    let refuse =
+        || std::future::ready(Err::<MemoryBackend, _>(LeaseError::InvalidConfig { reason: "no store".into() }));
+    let report = Suite::new(subject("gone", refuse)).run().await;
+    assert!(report.cells.is_empty());
+    assert!(report.missing.iter().all(|missing| missing.required && missing.reason.contains("no store")));
+    assert_eq!((report.missing.len(), report.exit_status()), (1, 3));
 }
