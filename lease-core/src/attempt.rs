@@ -114,6 +114,14 @@ impl Attempt {
         self.state.ended.store(true, Ordering::SeqCst);
     }
 
+    /// A copy that does not know what became of the original, as a request that was held up on its way has it. For conformance
+    /// tests of what the *store* does with such a request.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_held_up(&self) -> Self {
+        Self { state: Arc::default(), ..self.clone() }
+    }
+
     pub(crate) fn state(&self) -> &Arc<AttemptState> {
         &self.state
     }

@@ -1,6 +1,6 @@
 //! A running private server.
 
-use crate::process::{signal, stop_process, tree};
+use crate::process::{process_state, signal, stop_process, tree};
 use crate::{Kind, ServerError};
 use rustix::process::Signal;
 use std::fs::File;
@@ -101,12 +101,17 @@ impl Server {
         };
         // The watchdog first: it must not signal a process id that was given to somebody else.
         watchdog.end();
-        for pid in tree(child.id()) {
-            signal(pid, Signal::KILL);
-            signal(pid, Signal::CONT);
+        let all = tree(child.id());
+        for pid in &all {
+            signal(*pid, Signal::KILL);
+            signal(*pid, Signal::CONT);
         }
-        // It was killed just now, so the wait is short; a failure means that it is gone already.
+        // They were killed just now, so the waits are short; a failure means that it is gone already. The children too: PostgreSQL
+        // does not start again while one of them has its shared memory.
         drop(child.wait());
+        while all.iter().any(|pid| !matches!(process_state(*pid), None | Some('Z' | 'X'))) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Starts it again on the same folder and port, and returns when it is ready.
