@@ -177,7 +177,8 @@ impl RedisGuard {
     #[must_use]
     pub fn refusal(&self, error_text: &str) -> Option<Refusal> {
         let (_, what) = error_text.split_once(REFUSED)?;
-        let mut words = what.split(|c: char| !is_word(c)).filter(|word| !word.is_empty());
+        let mut words =
+            what.split(|c: char| !is_word(c)).filter(|word| word.contains(|c: char| c.is_ascii_alphanumeric()));
         match (words.next()?, words.next()) {
             ("stale", Some(mark)) => Some(Refusal::Stale { presented: self.token.value(), mark: mark.parse().ok()? }),
             ("conflict", _) => Some(Refusal::Conflict { value: self.token.value() }),

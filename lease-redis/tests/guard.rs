@@ -140,6 +140,10 @@ both! {
         assert_eq!(run(&token(4, 2), push).0, Some(Refusal::Stale { presented: 4, mark: 5 }));
         assert_eq!(run(&token(5, 2), push).0, Some(Refusal::Conflict { value: 5 }));
         assert!(matches!(run(&token_of("x", 9, 2), push).0, Some(Refusal::UnknownAuthority { trusted: Some(_), .. })));
+        // Clients put the code of an error in quotes and a colon behind it.
+        let guard = destination.guard_for(&name("r"), &token(4, 2));
+        let quoted = guard.refusal("\"LEASEHOLD_GUARD\": stale 0000000000000000005");
+        assert_eq!(quoted, Some(Refusal::Stale { presented: 4, mark: 5 }));
         assert_eq!(cli(server, &["LLEN", "invoices"]), "2");
         // Redis does not roll back, and that is not claimed: the mark stays when the caller's part fails.
         let (refusal, answer) = run(&token(6, 1), "return redis.call('INCR', KEYS[1])");
