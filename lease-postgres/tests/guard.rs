@@ -11,7 +11,7 @@ use lease_postgres::PostgresDestination;
 use lease_servers::Server;
 use sqlx::{PgPool, Postgres, Transaction};
 use std::time::Duration;
-use support::{admin, name, number, shared, sql, url};
+use support::{admin, name, number, shared, sql, until_blocked, url};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -297,16 +297,5 @@ async fn racing_writers_never_commit_below_the_mark() {
         assert_eq!(number(&pool, &back).await, 0, "{level}: a value went back");
         let landed = number(&pool, &format!("SELECT count(*) FROM racing.log WHERE resource = '{level}'")).await;
         assert!(landed > 5, "{level}: only {landed} writes landed");
-    }
-}
-
-/// Returns when `task`, which works on this namespace, waits for another session's lock.
-async fn until_blocked<T>(pool: &PgPool, namespace: &str, task: &tokio::task::JoinHandle<T>) {
-    let waiting = format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{namespace}\"%'"
-    );
-    while number(pool, &waiting).await == 0 {
-        assert!(!task.is_finished(), "it did not wait");
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -8,7 +8,7 @@ use lease_core::{Acquisition, LeaseBackend, Release};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use support::{admin, attempt, connect, connect_with, name, number, shared, sql, take, value};
+use support::{admin, attempt, connect, connect_with, name, number, shared, sql, take, until_blocked, value};
 use tokio::task::JoinSet;
 
 async fn all(mut tasks: JoinSet<()>) {
@@ -145,6 +145,57 @@ async fn clean_up_never_takes_a_token_back() {
     }
     all(tasks).await;
     assert!(removed.load(Ordering::SeqCst) > 20, "clean-up met the acquires: {removed:?}");
+}
+
+/// A new name that comes while a clean-up is under way waits for it, and begins above the floor that it leaves: not above the one
+/// that its own snapshot shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_name_waits_for_a_clean_up_and_reads_its_floor() {
+    let server = shared();
+    let pool = admin(&server).await;
+    let backend = connect(&server, "floor").await;
+    let mut cleaning = pool.begin().await.unwrap();
+    sqlx::query("SELECT FROM floor.meta FOR UPDATE").execute(&mut *cleaning).await.unwrap();
+    let taking = tokio::spawn({
+        let backend = backend.clone();
+        async move { take(&backend, "new", 60_000).await }
+    });
+    let abandoning = tokio::spawn({
+        let backend = backend.clone();
+        async move { backend.abandon(&attempt("abandoned", 60_000)).await }
+    });
+    until_blocked(&pool, "floor", &taking).await;
+    sqlx::query("UPDATE floor.meta SET floor = 9000000000000000000").execute(&mut *cleaning).await.unwrap();
+    cleaning.commit().await.unwrap();
+    assert!(value(&taking.await.unwrap()) > 9_000_000_000_000_000_000);
+    abandoning.await.unwrap().unwrap();
+    assert!(value(&take(&backend, "abandoned", 60_000).await) > 9_000_000_000_000_000_000);
+}
+
+/// And a clean-up waits for a new name that is under way, before it has touched any row: so neither waits for the other in a circle.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_up_waits_for_a_new_name_with_empty_hands() {
+    let server = shared();
+    let pool = admin(&server).await;
+    let backend = connect_with(&server, "namespace=hands&idle_retention_ms=1").await;
+    let mut inserting = pool.begin().await.unwrap();
+    sqlx::query("SELECT FROM hands.meta FOR SHARE").execute(&mut *inserting).await.unwrap();
+    sqlx::query(
+        "INSERT INTO hands.lease (name, owner, grant_id, holder, value, incarnation, granted_at, renewed_at, expires_at) \
+         SELECT 'idle', 'o', 'g', 'h', 1, 'i', t, t, t FROM (SELECT now() - interval '1 day' AS t) past",
+    )
+    .execute(&pool)
+    .await
+    .unwrap();
+    let cleaning = tokio::spawn({
+        let backend = backend.clone();
+        async move { backend.clean_up().await }
+    });
+    until_blocked(&pool, "hands", &cleaning).await;
+    sql(&pool, "SELECT FROM hands.lease FOR UPDATE NOWAIT").await;
+    inserting.commit().await.unwrap();
+    cleaning.await.unwrap().unwrap();
+    assert_eq!(number(&pool, "SELECT count(*) FROM hands.lease").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,3 +81,14 @@ pub async fn until_expired(backend: &PostgresBackend, resource: &str) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+/// Returns when `task`, which works on this namespace, waits for another session's lock.
+pub async fn until_blocked<T>(pool: &PgPool, namespace: &str, task: &tokio::task::JoinHandle<T>) {
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{namespace}\"%'"
+    );
+    while number(pool, &waiting).await == 0 {
+        assert!(!task.is_finished(), "it did not wait");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
