@@ -164,7 +164,7 @@ async fn an_overtaken_writer_is_stopped_at_every_isolation_level() {
                     answer
                 }
             });
-            until_blocked(&pool, "overtaken", &waiting).await;
+            until_blocked(&pool, "overtaken", 1, &waiting).await;
             new.commit().await.unwrap();
             match waiting.await.unwrap() {
                 Err(GuardError::Refused { refusal, .. }) => {
@@ -195,7 +195,7 @@ async fn the_new_writer_waits_for_an_old_one_inside_its_transaction() {
             let (destination, r) = (destination.clone(), r.clone());
             async move { destination.seal(&r, &token(7, 2)).await }
         });
-        until_blocked(&pool, "waits", &sealing).await;
+        until_blocked(&pool, "waits", 1, &sealing).await;
         assert!(!sealing.is_finished());
         if commits {
             old.commit().await.unwrap();
@@ -221,7 +221,7 @@ async fn adopt_and_admit_come_one_after_the_other() {
         let (destination, one, two) = (destination.clone(), one.clone(), two.clone());
         async move { destination.adopt(Some(&one), &two).await }
     });
-    until_blocked(&pool, "serial", &adopting).await;
+    until_blocked(&pool, "serial", 1, &adopting).await;
     writer.commit().await.unwrap();
     adopting.await.unwrap().unwrap();
     assert!(matches!(refusal(destination.seal(&r, &token(4, 1)).await), Refusal::UnknownAuthority { .. }));
@@ -233,7 +233,7 @@ async fn adopt_and_admit_come_one_after_the_other() {
         let (destination, r) = (destination.clone(), r.clone());
         async move { destination.seal(&r, &FencingToken::new(two, 9, token(9, 9).grant()).unwrap()).await }
     });
-    until_blocked(&pool, "serial", &sealing).await;
+    until_blocked(&pool, "serial", 1, &sealing).await;
     adopting.commit().await.unwrap();
     assert!(matches!(refusal(sealing.await.unwrap()), Refusal::UnknownAuthority { .. }));
 }

@@ -1,7 +1,7 @@
 //! The lease contract on a real PostgreSQL.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-#[expect(unreachable_pub, reason = "one module for several test programs")]
+#[expect(unreachable_pub, dead_code, reason = "one module for several test programs")]
 mod support;
 
 use lease_core::{Acquisition, Advice, Effect, LeaseBackend, LeaseError, LeaseExt, LossReason, Release, Renewal};

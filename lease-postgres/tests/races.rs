@@ -164,7 +164,7 @@ async fn a_new_name_waits_for_a_clean_up_and_reads_its_floor() {
         let backend = backend.clone();
         async move { backend.abandon(&attempt("abandoned", 60_000)).await }
     });
-    until_blocked(&pool, "floor", &taking).await;
+    until_blocked(&pool, "floor", 2, &taking).await;
     sqlx::query("UPDATE floor.meta SET floor = 9000000000000000000").execute(&mut *cleaning).await.unwrap();
     cleaning.commit().await.unwrap();
     assert!(value(&taking.await.unwrap()) > 9_000_000_000_000_000_000);
@@ -191,7 +191,7 @@ async fn a_clean_up_waits_for_a_new_name_with_empty_hands() {
         let backend = backend.clone();
         async move { backend.clean_up().await }
     });
-    until_blocked(&pool, "hands", &cleaning).await;
+    until_blocked(&pool, "hands", 1, &cleaning).await;
     sql(&pool, "SELECT FROM hands.lease FOR UPDATE NOWAIT").await;
     inserting.commit().await.unwrap();
     cleaning.await.unwrap().unwrap();

@@ -82,12 +82,12 @@ pub async fn until_expired(backend: &PostgresBackend, resource: &str) {
     }
 }
 
-/// Returns when `task`, which works on this namespace, waits for another session's lock.
-pub async fn until_blocked<T>(pool: &PgPool, namespace: &str, task: &tokio::task::JoinHandle<T>) {
+/// Returns when `task`, which works on this namespace, waits for another session's lock, and so many sessions do in all.
+pub async fn until_blocked<T>(pool: &PgPool, namespace: &str, sessions: i64, task: &tokio::task::JoinHandle<T>) {
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{namespace}\"%'"
     );
-    while number(pool, &waiting).await == 0 {
+    while number(pool, &waiting).await < sessions {
         assert!(!task.is_finished(), "it did not wait");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
