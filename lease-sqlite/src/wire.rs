@@ -65,7 +65,7 @@ impl LeaseStatements {
             .into(),
             abandon: format!(
                 "{spend};
-                 UPDATE {ns}_lease SET released = 1, expires = min(expires, ?4) WHERE resource = ?1 AND owner = ?2;
+                 UPDATE {ns}_lease SET released = 1, expires = ?4 WHERE resource = ?1 AND owner = ?2 AND {LIVE};
                  COMMIT"
             )
             .into(),

@@ -152,6 +152,18 @@ async fn an_abandoned_attempt_leaves_nothing_held() {
 }
 
 #[tokio::test]
+async fn abandoning_a_grant_that_had_expired_does_not_make_it_a_released_one() {
+    let (place, clock) = (Place::new(), ManualClock::new());
+    let backend = place.backend_on(&clock).await;
+    let attempt = attempt("r", TEN);
+    let lease = try_acquire(&backend, &attempt).await.unwrap().unwrap();
+    clock.advance(TEN);
+    backend.abandon(&attempt).await.unwrap();
+    assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Lost(LossReason::Expired))));
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld, "it was lost before");
+}
+
+#[tokio::test]
 async fn a_handed_over_lease_leaves_a_tombstone_that_goes_by_itself() {
     let (place, clock) = (Place::new(), ManualClock::new());
     let backend = place.backend_on(&clock).await;
