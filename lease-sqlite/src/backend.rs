@@ -1,8 +1,9 @@
 //! Leases in a SQLite file: each operation is one transaction.
 
+use crate::boot;
 use crate::claims;
 use crate::config::SqliteConfig;
-use crate::connection::{Database, Moment, Slot, duration_ns, instant_ns};
+use crate::connection::{Database, Moment, duration_ns, instant_ns};
 use crate::keys;
 use crate::schema;
 use crate::step::Query;
@@ -26,8 +27,6 @@ pub struct SqliteBackend {
 pub(crate) struct Inner {
     pub(crate) database: Arc<Database>,
     pub(crate) statements: LeaseStatements,
-    pub(crate) writer: Slot,
-    pub(crate) reader: Slot,
     /// Whose turn it is to have a [fenced transaction](SqliteBackend::begin_fenced).
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     pub(crate) sweeper: Sweeper,
@@ -39,7 +38,7 @@ impl SqliteBackend {
     /// # Errors
     /// [`LeaseError::InvalidConfig`] and [`LeaseError::UnknownParameter`] before anything is opened; [`LeaseError::Unreachable`] when there is no
     /// such directory, [`LeaseError::MissingPrivilege`] when this user may not write, [`LeaseError::NotSetUp`] when the file is no
-    /// database or has tables of another shape.
+    /// database or has tables of another shape, and when the system tells no boot id.
     ///
     /// # Cancel safety
     /// An empty database may be left behind.
@@ -69,20 +68,11 @@ impl SqliteBackend {
     }
 
     async fn connect_on(config: SqliteConfig, statements: LeaseStatements) -> Result<Self, LeaseError> {
+        boot::check(&config.options().clock)?;
         let database = Database::new(config, statements.tables.clone());
         let open = database.open(true).await?;
-        let writer = Slot::default();
-        *writer.lock().await = Some(open);
-        Ok(Self {
-            inner: Arc::new(Inner {
-                database,
-                statements,
-                writer,
-                reader: Slot::default(),
-                turn: Arc::default(),
-                sweeper: Sweeper::default(),
-            }),
-        })
+        *database.writer.lock().await = Some(open);
+        Ok(Self { inner: Arc::new(Inner { database, statements, turn: Arc::default(), sweeper: Sweeper::default() }) })
     }
 
     /// Removes the lease tables of this namespace: for tests and decommissioning. Guarded destinations in the same file stay. Whoever is
@@ -95,8 +85,8 @@ impl SqliteBackend {
     /// All of it was removed, or nothing.
     pub async fn purge(&self) -> Result<(), LeaseError> {
         let text: Sql = schema::drop_text(&self.inner.statements.tables).into();
-        let Inner { database, writer, .. } = &*self.inner;
-        database.write(writer, Operation::CleanUp, &text, |query, _| query).await.map(drop)
+        let Inner { database, .. } = &*self.inner;
+        database.write(Operation::CleanUp, &text, |query, _| query).await.map(drop)
     }
 
     async fn write(
@@ -110,9 +100,9 @@ impl SqliteBackend {
     ) -> Result<Vec<SqliteRow>, LeaseError> {
         let resource = resource.as_str().to_owned();
         let ttl = duration_ns(ttl);
-        let Inner { database, writer, .. } = &*self.inner;
+        let Inner { database, .. } = &*self.inner;
         database
-            .write(writer, operation, sql, move |query, moment| {
+            .write(operation, sql, move |query, moment| {
                 let query = query
                     .bind(resource.clone())
                     .bind(owner.clone())
@@ -243,9 +233,9 @@ impl LeaseBackend for SqliteBackend {
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
         let name = resource.as_str().to_owned();
-        let Inner { database, statements, reader, .. } = &*self.inner;
+        let Inner { database, statements, .. } = &*self.inner;
         let rows = database
-            .read(reader, Operation::Inspect, &statements.look, move |query, moment| {
+            .read(Operation::Inspect, &statements.look, move |query, moment| {
                 query.bind(name.clone()).bind(None::<String>).bind(moment.boot.clone()).bind(moment.now)
             })
             .await?;
@@ -262,9 +252,9 @@ impl LeaseBackend for SqliteBackend {
         };
         let end = keys::end_of_prefix(prefix);
         let most = i64::from(limit.max(1));
-        let Inner { database, statements, reader, .. } = &*self.inner;
+        let Inner { database, statements, .. } = &*self.inner;
         let rows = database
-            .read(reader, Operation::List, &statements.list, move |query, moment| {
+            .read(Operation::List, &statements.list, move |query, moment| {
                 query
                     .bind(from.clone())
                     .bind(None::<String>)

@@ -20,6 +20,10 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) config: SqliteConfig,
+    /// The connection that writes.
+    pub(crate) writer: Slot,
+    /// The connection that reads.
+    pub(crate) reader: Slot,
     tables: Vec<Table>,
     settings: RwLock<Option<Settings>>,
 }
@@ -37,6 +41,8 @@ pub(crate) struct Moment {
 pub(crate) struct Open {
     pub(crate) sqlite: SqliteConnection,
     file: FileId,
+    /// The journal and its index, once the connection is known to have opened them.
+    beside: Option<[FileId; 2]>,
 }
 
 /// A place for one connection. Empty until first use, and after a connection was given up.
@@ -47,7 +53,8 @@ type FileId = Option<(u64, u64)>;
 
 impl Database {
     pub(crate) fn new(config: SqliteConfig, tables: Vec<Table>) -> Arc<Self> {
-        Arc::new(Self { config, tables, settings: RwLock::new(None) })
+        let (writer, reader) = (Slot::default(), Slot::default());
+        Arc::new(Self { config, writer, reader, tables, settings: RwLock::new(None) })
     }
 
     /// The settings that the latest connection reported; `None` before the first.
@@ -67,6 +74,10 @@ impl Database {
         let open = async {
             let mut open = self.connect(create).await?;
             let settings = self.set_up(&mut open.sqlite).await?;
+            open.beside = Some(self.beside());
+            if self.is_on_removed_journal() {
+                return Err(error::journal_removed(Operation::Connect));
+            }
             *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Some(settings);
             Ok(open)
         };
@@ -93,10 +104,14 @@ impl Database {
             .disable_statement_logging();
         let patience = self.patience();
         loop {
+            let before = file_id(path);
             match SqliteConnection::connect_with(&options).await {
-                Ok(sqlite) => {
-                    return Ok(Open { sqlite, file: file_id(path) });
+                // Only a file that was there before and after is surely the one that was opened; one that was created is opened once more.
+                Ok(sqlite) if before == file_id(path) && (before.is_some() || !FILES_HAVE_IDS) => {
+                    return Ok(Open { sqlite, file: before, beside: None });
                 }
+                Ok(_) if create || before.is_some() => {}
+                Ok(_) => return Err(error::replaced(Operation::Connect)),
                 Err(e) => wait_if_busy(e, "opening the file", patience).await?,
             }
         }
@@ -161,14 +176,55 @@ impl Database {
     pub(crate) async fn take(&self, slot: &mut Option<Open>, operation: Operation) -> Result<Open, LeaseError> {
         match slot.take() {
             Some(open) if self.is_on_path(&open) => Ok(open),
-            Some(_) => Err(error::replaced(operation)),
+            Some(open) => Err(self.give_up(open, operation)),
             None => self.open(false).await,
         }
     }
 
-    /// Whether the open file is still the one under the path.
+    /// Whether the open file is still the one under the path, and its journal the one beside it: the write lock is in the journal's index, so
+    /// whoever opens the file after those were removed has another write lock.
     pub(crate) fn is_on_path(&self, open: &Open) -> bool {
-        open.file == file_id(self.config.path())
+        open.file == file_id(self.config.path()) && open.beside.is_none_or(|beside| beside == self.beside())
+    }
+
+    /// Parts with a connection on what is not under the path any more.
+    ///
+    /// Where only the journal is gone, closing would copy the removed one over the file, and remove by name the one that others use now. So such a
+    /// connection stays open, unused, until the process ends. Where the file is gone too, SQLite keeps its hands off.
+    pub(crate) fn give_up(&self, open: Open, operation: Operation) -> LeaseError {
+        if open.file == file_id(self.config.path()) {
+            std::mem::forget(open);
+            return error::journal_removed(operation);
+        }
+        error::replaced(operation)
+    }
+
+    /// Whether a connection of this process is on a journal, or an index of it, that was removed while the file stayed. All connections of one
+    /// process share the index, so a new one would be on the removed one too, with a write lock that excludes nobody else.
+    fn is_on_removed_journal(&self) -> bool {
+        let Ok(file) = self.config.path().canonicalize() else { return false };
+        let gone = |suffix: &str| {
+            let mut path = file.clone().into_os_string();
+            path.push(suffix);
+            path.push(" (deleted)");
+            path
+        };
+        // Where the system has no such folder, this goes unseen.
+        let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return false };
+        let open: Vec<_> = open.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+        let is_open = |suffix| open.iter().any(|target| target.as_os_str() == gone(suffix));
+        // Gone together with the file itself they are nobody's any more.
+        (is_open("-wal") || is_open("-shm")) && !is_open("")
+    }
+
+    /// The journal and its index. They are beside the file itself, not beside a link to it.
+    fn beside(&self) -> [FileId; 2] {
+        let file = self.config.path().canonicalize().ok();
+        ["-wal", "-shm"].map(|suffix| {
+            let mut path = file.clone()?.into_os_string();
+            path.push(suffix);
+            file_id(Path::new(&path))
+        })
     }
 }
 
@@ -218,6 +274,9 @@ fn most_of(limit: Duration) -> Instant {
     // An hour at most.
     now.checked_add(limit.saturating_mul(3).checked_div(4).unwrap_or_default()).unwrap_or(now)
 }
+
+/// Whether [`file_id`] can tell files apart here.
+const FILES_HAVE_IDS: bool = cfg!(unix);
 
 #[cfg(unix)]
 fn file_id(path: &Path) -> FileId {

@@ -123,6 +123,19 @@ pub(crate) fn replaced(operation: Operation) -> LeaseError {
     }
 }
 
+/// The journal of the open file, or the journal's index, is not beside it any more: whoever opens the file now has another write lock.
+pub(crate) fn journal_removed(operation: Operation) -> LeaseError {
+    LeaseError::Store {
+        operation,
+        reason: "the -wal or -shm file of the open database was removed; its leases are gone with it, and this process has to be restarted \
+                 before it can use the file again"
+            .into(),
+        effect: Effect::None,
+        advice: Advice::Fix,
+        source: None,
+    }
+}
+
 const ADVICE: &str =
     "give this user read and write permission on the file, on PATH-wal and PATH-shm beside it, and on their directory";
 

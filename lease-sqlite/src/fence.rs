@@ -84,7 +84,7 @@ impl FencedTransaction {
         Ok(self.open.commit().await?)
     }
 
-    /// Rolls back, and returns when the write lock is free.
+    /// Rolls back, and returns when the write lock is free, at the latest when a call's time is over.
     ///
     /// # Cancel safety
     /// It is rolled back.
@@ -115,9 +115,9 @@ impl FencedRegister for SqliteBackend {
     async fn write(&self, lease: &Lease, value: &str) -> Result<(), FenceError> {
         let bind = owned(lease);
         let value = value.to_owned();
-        let Inner { database, statements, writer, .. } = &*self.inner;
+        let Inner { database, statements, .. } = &*self.inner;
         let rows = database
-            .write(writer, Operation::FencedWrite, &statements.fenced_write, move |query, moment| {
+            .write(Operation::FencedWrite, &statements.fenced_write, move |query, moment| {
                 bind(query, moment).bind(value.clone())
             })
             .await?;
@@ -129,10 +129,9 @@ impl FencedRegister for SqliteBackend {
 
     async fn read(&self, resource: &ResourceName) -> Result<Option<String>, LeaseError> {
         let name = resource.as_str().to_owned();
-        let Inner { database, statements, reader, .. } = &*self.inner;
-        let rows = database
-            .read(reader, Operation::Read, &statements.register, move |query, _| query.bind(name.clone()))
-            .await?;
+        let Inner { database, statements, .. } = &*self.inner;
+        let rows =
+            database.read(Operation::Read, &statements.register, move |query, _| query.bind(name.clone())).await?;
         let value = rows.first().map(|row| row.try_get::<Option<String>, _>(0)).transpose();
         Ok(value.map_err(|e| crate::error::of_read(e, Operation::Read))?.flatten())
     }

@@ -2,7 +2,7 @@
 
 use crate::backend::one;
 use crate::config::SqliteConfig;
-use crate::connection::{Database, Slot};
+use crate::connection::Database;
 use crate::guard_wire::{GuardStatements, decode_mark, decode_trusted};
 use crate::schema;
 use crate::step::{Caller, Query, query};
@@ -33,8 +33,6 @@ pub struct SqliteGuard {
 struct Inner {
     database: Arc<Database>,
     statements: GuardStatements,
-    writer: Slot,
-    reader: Slot,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -75,11 +73,8 @@ impl SqliteDestination {
     async fn connect_on(config: SqliteConfig, statements: GuardStatements) -> Result<Self, LeaseError> {
         let database = Database::new(config, statements.tables.clone());
         let open = database.open(true).await?;
-        let writer = Slot::default();
-        *writer.lock().await = Some(open);
-        Ok(Self {
-            inner: Arc::new(Inner { database, statements, writer, reader: Slot::default(), turn: Arc::default() }),
-        })
+        *database.writer.lock().await = Some(open);
+        Ok(Self { inner: Arc::new(Inner { database, statements, turn: Arc::default() }) })
     }
 
     /// The same guard, for the caller's own data in this file.
@@ -99,8 +94,8 @@ impl SqliteDestination {
     /// All of it was removed, or nothing.
     pub async fn purge(&self) -> Result<(), LeaseError> {
         let text: Sql = schema::drop_text(&self.inner.statements.tables).into();
-        let Inner { database, writer, .. } = &*self.inner;
-        database.write(writer, Operation::CleanUp, &text, |query, _| query).await.map(drop)
+        let Inner { database, .. } = &*self.inner;
+        database.write(Operation::CleanUp, &text, |query, _| query).await.map(drop)
     }
 
     async fn admit(
@@ -112,8 +107,8 @@ impl SqliteDestination {
         value: Option<String>,
     ) -> Result<(), GuardError> {
         let bind = presented(resource, token);
-        let Inner { database, writer, .. } = &*self.inner;
-        let rows = database.write(writer, operation, sql, move |query, _| bind(query).bind(value.clone())).await?;
+        let Inner { database, .. } = &*self.inner;
+        let rows = database.write(operation, sql, move |query, _| bind(query).bind(value.clone())).await?;
         judge(&rows, operation, resource, token)?
             .map_err(|refusal| GuardError::Refused { resource: resource.clone(), refusal })
     }
@@ -133,11 +128,9 @@ impl GuardedDestination for SqliteDestination {
     async fn adopt(&self, expected_old: Option<&Authority>, new: &Authority) -> Result<(), GuardError> {
         let old = expected_old.map(|a| a.as_str().to_owned());
         let adopted = new.as_str().to_owned();
-        let Inner { database, statements, writer, .. } = &*self.inner;
+        let Inner { database, statements, .. } = &*self.inner;
         let rows = database
-            .write(writer, Operation::Adopt, &statements.adopt, move |query, _| {
-                query.bind(old.clone()).bind(adopted.clone())
-            })
+            .write(Operation::Adopt, &statements.adopt, move |query, _| query.bind(old.clone()).bind(adopted.clone()))
             .await?;
         let found = one(&rows, Operation::Adopt, decode_trusted)?;
         let found = found.map(Authority::parse).transpose()?;
@@ -156,9 +149,8 @@ impl GuardedDestination for SqliteDestination {
 
     async fn read(&self, resource: &ResourceName) -> Result<Stored, GuardError> {
         let name = resource.as_str().to_owned();
-        let Inner { database, statements, reader, .. } = &*self.inner;
-        let rows =
-            database.read(reader, Operation::Read, &statements.read, move |query, _| query.bind(name.clone())).await?;
+        let Inner { database, statements, .. } = &*self.inner;
+        let rows = database.read(Operation::Read, &statements.read, move |query, _| query.bind(name.clone())).await?;
         let value = one(&rows, Operation::Read, |row| row.try_get("register"))?;
         let mark = one(&rows, Operation::Read, |row| decode_mark(row, resource))??;
         Ok(Stored::new(value, mark))
@@ -238,7 +230,7 @@ impl GuardedTransaction {
         Ok(self.open.commit().await?)
     }
 
-    /// Rolls back, mark included, and returns when the write lock is free.
+    /// Rolls back, mark included, and returns when the write lock is free, at the latest when a call's time is over.
     ///
     /// # Cancel safety
     /// It is rolled back.

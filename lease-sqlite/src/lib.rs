@@ -25,7 +25,8 @@
 //! writes, looks at the result and commits. The journal is a WAL with `synchronous=FULL`.
 //!
 //! **The clock is the machine's boot clock**, not the wall clock. A record keeps the boot id and the boot-time instant at which the grant ends. A
-//! record of another boot is an expired one: whoever held it went down with the machine. Setting the wall clock changes no lease.
+//! record of another boot is an expired one: whoever held it went down with the machine. Setting the wall clock changes no lease. Where the
+//! system tells no boot id (no `/proc`, or another system than Linux), connecting is refused: give a [clock](lease_core::Clock) of your own there.
 //!
 //! **All processes must be on one machine**, and see the same boot clock. A file on a network file system is refused where the system tells its
 //! kind (Linux). A container with a time namespace of its own (`unshare --time`) must not share the file with processes outside, and
@@ -64,8 +65,9 @@
 //! | wall clock set back | same | grow: the last value counts |
 //! | damaged file | refused | |
 //!
-//! A file that is deleted or replaced while it is open is noticed at the next call, which fails; its leases are gone with it. Don't reach one file
-//! through hard links: SQLite's journal goes by name.
+//! A file that is deleted or replaced while it is open is noticed at the next call, which fails; its leases are gone with it. So is a `-wal` or
+//! `-shm` that was deleted alone (never do that): the process has to be restarted then. Don't reach one file through hard links: SQLite's
+//! journal goes by name.
 //!
 //! # URL
 //!
@@ -88,6 +90,7 @@
 //! or `0660` for a group of workers.
 
 mod backend;
+mod boot;
 mod claims;
 mod config;
 mod connection;

@@ -4,7 +4,7 @@
 //! dropped. The task owns the connection until its transaction is over, so that no caller can leave one open. When the caller has gone by
 //! the time the write lock is there, the task rolls back.
 
-use crate::connection::{Database, Moment, Open, Slot};
+use crate::connection::{Database, Moment, Open};
 use crate::wire::Sql;
 use crate::{error, schema};
 use lease_core::{Effect, LeaseError, Operation};
@@ -28,13 +28,12 @@ impl Database {
     /// `bind` gets the time under the lock. The statement's text ends in `COMMIT`.
     pub(crate) async fn write(
         self: &Arc<Self>,
-        slot: &Slot,
         operation: Operation,
         sql: &Sql,
         bind: impl Fn(Query, &Moment) -> Query + Send + Sync + 'static,
     ) -> Result<Vec<SqliteRow>, LeaseError> {
         let patience = self.lock_patience();
-        let (slot, until) = self.enter(slot, operation).await?;
+        let (slot, until) = self.enter(&self.writer, operation).await?;
         let step = Step { database: Arc::clone(self), slot, operation, sql: Arc::clone(sql), patience };
         let bind: Bind = Box::new(bind);
         self.in_task(operation, Effect::Unknown, until, |reply| step.write(bind, reply)).await
@@ -43,13 +42,12 @@ impl Database {
     /// Runs one reading step, on the connection that reads.
     pub(crate) async fn read(
         self: &Arc<Self>,
-        slot: &Slot,
         operation: Operation,
         sql: &Sql,
         bind: impl Fn(Query, &Moment) -> Query + Send + Sync + 'static,
     ) -> Result<Vec<SqliteRow>, LeaseError> {
         let patience = self.lock_patience();
-        let (slot, until) = self.enter(slot, operation).await?;
+        let (slot, until) = self.enter(&self.reader, operation).await?;
         let step = Step { database: Arc::clone(self), slot, operation, sql: Arc::clone(sql), patience };
         let bind: Bind = Box::new(bind);
         self.in_task(operation, Effect::None, until, |caller| step.read(bind, caller)).await
@@ -114,8 +112,8 @@ const RUNNING: u8 = 1;
 const GONE: u8 = 2;
 
 impl Caller {
-    /// The task's side, once it has the write lock: whether the step is still wanted.
-    fn begin(&self) -> bool {
+    /// The task's side, right before what can't be taken back: whether the step is still wanted.
+    pub(crate) fn begin(&self) -> bool {
         self.decide(RUNNING) != GONE
     }
 
@@ -187,9 +185,13 @@ impl Step {
             return Err(error::of_operation(e, self.operation).into());
         }
         let on_path = self.database.is_on_path(&open);
-        if !on_path || !caller.begin() {
-            self.roll_back(open, on_path).await;
-            return Err(error::replaced(self.operation).into());
+        if !on_path {
+            drop(sqlx::query("ROLLBACK").execute(&mut open.sqlite).await);
+            return Err(self.database.give_up(open, self.operation).into());
+        }
+        if !caller.begin() {
+            self.roll_back(open, true).await;
+            return Err(timeout(self.operation, Duration::ZERO, Effect::None).into());
         }
         let query = bind(query(&self.sql), &self.database.moment());
         match query.fetch_all(&mut open.sqlite).await {

@@ -36,7 +36,7 @@ impl SqliteBackend {
 
     /// Forgets the idle ones of the next names after `after`: how many, and where to go on.
     pub(crate) async fn sweep(&self, after: String) -> Result<(u64, Option<String>), LeaseError> {
-        let Inner { database, statements, writer, reader, .. } = &*self.inner;
+        let Inner { database, statements, .. } = &*self.inner;
         let retention = duration_ns(database.config.options().idle_retention);
         let bind = move |after: String, last: Option<String>| {
             move |query: Query, moment: &Moment| {
@@ -50,7 +50,7 @@ impl SqliteBackend {
             }
         };
         // Looking first keeps the write lock free when there is nothing to do.
-        let rows = database.read(reader, Operation::CleanUp, &statements.survey, bind(after.clone(), None)).await?;
+        let rows = database.read(Operation::CleanUp, &statements.survey, bind(after.clone(), None)).await?;
         let (seen, idle, last) = one(&rows, Operation::CleanUp, |row| {
             Ok((
                 row.try_get::<i64, _>("seen")?,
@@ -60,7 +60,7 @@ impl SqliteBackend {
         })?;
         let mut removed = 0;
         if idle > 0 {
-            let rows = database.write(writer, Operation::CleanUp, &statements.sweep, bind(after, last.clone())).await?;
+            let rows = database.write(Operation::CleanUp, &statements.sweep, bind(after, last.clone())).await?;
             removed = one(&rows, Operation::CleanUp, |row| row.try_get::<i64, _>(0))?;
         }
         let next = if seen < SWEEP_NAMES { None } else { last };

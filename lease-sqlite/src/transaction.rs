@@ -106,8 +106,9 @@ impl OwnedTransaction {
         let until = self.database.call_ends();
         let operation = self.operation;
         let database = Arc::clone(&self.database);
-        let work = move |_| async move {
-            if !self.gate.allow() {
+        let work = move |caller: Arc<Caller>| async move {
+            // Agreed with the caller, so that a time-out that comes later knows that the commit may still land.
+            if !caller.begin() || !self.gate.allow() {
                 return Err(ended(operation));
             }
             sqlx::raw_sql("COMMIT")
@@ -119,11 +120,12 @@ impl OwnedTransaction {
         database.in_task(operation, Effect::Unknown, until, work).await
     }
 
-    /// Rolls back, and returns when the write lock is free.
+    /// Rolls back, and returns when the write lock is free, at the latest when a call's time is over.
     pub(crate) async fn rollback(mut self) {
         self.gate.end();
-        // Should it fail, dropping the connection rolls back as well.
-        drop(sqlx::raw_sql("ROLLBACK").execute(&mut self.open.sqlite).await);
+        let until = self.database.call_ends();
+        // Should it fail, or wait behind a long statement that was left in the queue, dropping the connection rolls back as well.
+        drop(tokio::time::timeout_at(until, sqlx::raw_sql("ROLLBACK").execute(&mut self.open.sqlite)).await);
     }
 }
 

@@ -113,6 +113,76 @@ async fn a_file_that_is_removed_while_a_call_waits_for_its_lock_grants_nothing()
     assert_eq!(left, 0, "nor in the file that has no name any more");
 }
 
+/// The moment between SQLite's opening the file and this crate's looking which file that is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_replaced_while_it_is_opened_is_never_taken_for_the_new_one() {
+    for round in 0..100_u64 {
+        let place = Place::new();
+        drop(place.backend().await);
+        let path = place.path();
+        std::fs::write(path.with_extension("new"), "").unwrap();
+        let replacing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(round * 30));
+            for suffix in ["-wal", "-shm"] {
+                drop(std::fs::remove_file(format!("{}{suffix}", path.display())));
+            }
+            std::fs::rename(path.with_extension("new"), &path).unwrap();
+        });
+        let early = SqliteBackend::connect(&place.url()).await;
+        replacing.join().unwrap();
+        let (Ok(early), Ok(late)) = (early, SqliteBackend::connect(&place.url()).await) else { continue };
+        let early = try_acquire(&early, &attempt("r", TEN)).await;
+        let late = try_acquire(&late, &attempt("r", TEN)).await;
+        assert!(!matches!((early, late), (Ok(Some(_)), Ok(Some(_)))), "two holders, in round {round}");
+    }
+}
+
+/// The write lock is in the journal's index, so two processes with different ones do not exclude each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_was_removed_while_open_is_noticed() {
+    for removed in [&["-shm"][..], &["-shm", "-wal"]] {
+        let place = Place::new();
+        let backend = place.backend().await;
+        let lease = acquire(&backend, "r").await;
+        // The connection that reads is open too.
+        backend.inspect(&name("r")).await.unwrap();
+        for suffix in removed {
+            std::fs::remove_file(format!("{}{suffix}", place.path().display())).unwrap();
+        }
+        assert_eq!(elsewhere(&place), "granted", "without {removed:?}");
+        for _ in 0..2 {
+            for error in [
+                backend.renew(&lease).await.unwrap_err(),
+                backend.acquire(&attempt("s", TEN)).await.unwrap_err(),
+                backend.inspect(&name("r")).await.unwrap_err(),
+                SqliteBackend::connect(&place.url()).await.unwrap_err(),
+            ] {
+                assert!(error.to_string().contains("restarted"), "{error}");
+                assert_eq!((error.effect(), error.advice()), (Effect::None, Advice::Fix));
+            }
+        }
+        drop(backend);
+        assert_eq!(elsewhere(&place), "held", "what was granted since is left alone, without {removed:?}");
+    }
+}
+
+/// What another process, which ends then, gets when it tries to acquire.
+fn elsewhere(place: &Place) -> &'static str {
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "role_acquires", "--nocapture", "--ignored"]).env(URL, place.url());
+    let output = other.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ["granted", "held"].into_iter().find(|answer| text.contains(&format!("answer: {answer}"))).unwrap_or("nothing")
+}
+
+#[tokio::test]
+#[ignore = "a role of another test"]
+async fn role_acquires() {
+    let backend = SqliteBackend::connect(&std::env::var(URL).unwrap()).await.unwrap();
+    let lease = try_acquire(&backend, &attempt("s", Duration::from_hours(1))).await.unwrap();
+    println!("answer: {}", if lease.is_some() { "granted" } else { "held" });
+}
+
 #[tokio::test]
 async fn one_file_under_any_name_of_it() {
     let place = Place::new();

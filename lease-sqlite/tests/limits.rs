@@ -4,7 +4,8 @@
 mod support;
 
 use lease_core::{
-    Clock as _, GuardedDestination as _, LeaseBackend as _, LeaseError, Operation, Release, Renewal, SystemClock,
+    Clock as _, Effect, FenceError, GuardedDestination as _, LeaseBackend as _, LeaseError, Operation, Release,
+    Renewal, SystemClock,
 };
 use lease_sqlite::SqliteDestination;
 use std::future::Future;
@@ -193,6 +194,48 @@ async fn a_guarded_commit_dropped_anywhere_is_whole_or_not_there() {
         let written = number(&mut plain, "SELECT coalesce(max(value), 0) FROM work").await;
         assert_eq!(i64::try_from(mark).unwrap(), written, "mark and data, after {polls} polls");
     }
+}
+
+/// Keeps whatever calls it waiting, until the other end is dropped.
+fn barrier() -> (std::sync::mpsc::Sender<()>, impl Fn() + Send + Sync + 'static) {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    (release, move || assert!(held.lock().unwrap().recv().is_err()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_takes_longer_than_its_call_may_have_landed() {
+    let place = Place::new();
+    let backend = place.backend_with(SHORT).await;
+    let lease = acquire(&backend, "r").await;
+    let mut plain = place.plain().await;
+    sqlx::raw_sql("CREATE TABLE work (value INTEGER)").execute(&mut plain).await.unwrap();
+    let mut work = backend.begin_fenced(&lease).await.unwrap();
+    sqlx::raw_sql("INSERT INTO work VALUES (1)").execute(&mut *work).await.unwrap();
+    let (release, wait) = barrier();
+    work.lock_handle().await.unwrap().set_commit_hook(move || {
+        wait();
+        true
+    });
+    let Err(FenceError::Store(error)) = work.commit().await else { panic!("it can't be over") };
+    drop(release);
+    unlock(lock(&place).await).await;
+    assert_eq!(number(&mut plain, "SELECT count(*) FROM work").await, 1, "it landed");
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_ends_in_time_too() {
+    let place = Place::new();
+    let backend = place.backend_with(SHORT).await;
+    let lease = acquire(&backend, "r").await;
+    let mut work = backend.begin_fenced(&lease).await.unwrap();
+    let (release, wait) = barrier();
+    work.lock_handle().await.unwrap().set_rollback_hook(wait);
+    // Much longer than its limit, to fail instead of hanging.
+    tokio::time::timeout(Duration::from_mins(1), work.rollback()).await.unwrap();
+    drop(release);
+    unlock(lock(&place).await).await;
 }
 
 /// A runtime that ends takes its tasks with it, wherever they are; the file must be free afterwards.
