@@ -28,6 +28,8 @@ pub(crate) struct AttemptState {
     first_sent: OnceLock<BootInstant>,
     sends: AtomicU64,
     answers: AtomicU64,
+    /// Its grant was handed to the caller, in time.
+    accepted: AtomicBool,
     ended: AtomicBool,
     release_in_doubt: AtomicBool,
 }
@@ -92,21 +94,19 @@ impl Attempt {
     /// [`LeaseError::AttemptOver`] when the attempt has made its grant and that was released, when it was abandoned, or
     /// when `granted_ttl` has passed since the first send, so that no answer could be a success. Nothing was sent.
     pub fn begin_send(&self, now: BootInstant, granted_ttl: Duration) -> Result<SentAttempt, LeaseError> {
-        if self.state.ended.load(Ordering::SeqCst) {
-            return Err(LeaseError::AttemptOver {
-                resource: self.resource.clone(),
-                reason: "it was released or abandoned",
-            });
-        }
-        let first_sent = *self.state.first_sent.get_or_init(|| now);
-        if now.saturating_since(first_sent) >= granted_ttl {
-            return Err(LeaseError::AttemptOver {
-                resource: self.resource.clone(),
-                reason: "its own TTL has passed since it was first sent",
-            });
-        }
+        // Counted before the look at `ended`: of a release at the same time and this, one sees the other.
         self.state.sends.fetch_add(1, Ordering::SeqCst);
-        Ok(SentAttempt { first_sent, state: Arc::clone(&self.state) })
+        let first_sent = *self.state.first_sent.get_or_init(|| now);
+        let sent = SentAttempt { first_sent, state: Arc::clone(&self.state) };
+        let reason = if self.state.ended.load(Ordering::SeqCst) {
+            "it was released or abandoned"
+        } else if now.saturating_since(first_sent) >= granted_ttl {
+            OVER_TTL
+        } else {
+            return Ok(sent);
+        };
+        sent.answered();
+        Err(LeaseError::AttemptOver { resource: self.resource.clone(), reason })
     }
 
     /// Marks the attempt as over; every backend calls it when `abandon` is sent. Later repeats are refused without I/O.
@@ -134,6 +134,8 @@ impl Attempt {
         FencingToken::new(authority, value, self.grant)
     }
 }
+
+pub(crate) const OVER_TTL: &str = "its own TTL has passed since it was first sent";
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -178,6 +180,15 @@ impl AttemptState {
     /// Whether a request of the attempt may still be on its way to the store.
     pub(crate) fn may_be_in_flight(&self) -> bool {
         self.sends.load(Ordering::SeqCst) != self.answers.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the grant reached its caller in time.
+    pub(crate) fn accept(&self) {
+        self.accepted.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn was_accepted(&self) -> bool {
+        self.accepted.load(Ordering::SeqCst)
     }
 
     /// Marks the grant as ended by its holder; true when an earlier release is still in doubt.

@@ -1,5 +1,6 @@
 //! What every backend does around a call: bound it, and look at a grant once more before it counts.
 
+use crate::attempt::OVER_TTL;
 use crate::{Acquisition, Attempt, Effect, Lease, LeaseBackend, LeaseError, Operation};
 use std::future::Future;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub async fn bounded<T>(
 ///
 /// # Errors
 /// [`LeaseError::LateGrant`] when it came too late, whether or not the clean-up worked: the TTL bounds what is left.
+/// [`LeaseError::AttemptOver`] when an earlier answer to the same attempt came in time: that grant may have been renewed since,
+/// and is left alone.
 ///
 /// # Cancel safety
 /// The late grant may be left behind until its TTL ends.
@@ -33,7 +36,11 @@ pub async fn accept_grant(
     lease: Lease,
 ) -> Result<Acquisition, LeaseError> {
     if !lease.is_past_deadline() {
+        attempt.state().accept();
         return Ok(Acquisition::Acquired(lease));
+    }
+    if attempt.state().was_accepted() {
+        return Err(LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: OVER_TTL });
     }
     // The error says that the effect is unknown, so a failed clean-up adds nothing to it.
     drop(backend.abandon(attempt).await);

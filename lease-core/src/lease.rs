@@ -193,7 +193,8 @@ impl HandOver {
     /// Takes the grant over.
     ///
     /// # Errors
-    /// [`LeaseError::InvalidName`](crate::LeaseError::InvalidName) when the data were damaged.
+    /// [`LeaseError::InvalidName`](crate::LeaseError::InvalidName) or [`InvalidTtl`](crate::LeaseError::InvalidTtl) when the data
+    /// were damaged.
     pub fn into_lease(self, clock: SharedClock) -> Result<Lease, crate::LeaseError> {
         let damaged =
             |reason: &str| crate::LeaseError::InvalidName { what: "hand-over", reason: format!("damaged: {reason}") };

@@ -1,6 +1,7 @@
 //! What every backend's URL and configuration have in common.
 
 use crate::{Authority, LeaseError, Namespace, SharedClock, SystemClock};
+use std::fmt;
 use std::time::Duration;
 use url::Url;
 
@@ -79,7 +80,7 @@ fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, LeaseError
 }
 
 /// A store's URL, taken apart: the common options, the backend's own parameters, and the rest for the client.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StoreUrl {
     /// The URL without any of the parameters.
     pub url: Url,
@@ -87,6 +88,32 @@ pub struct StoreUrl {
     pub options: ConnectOptions,
     /// The backend's own parameters, in order.
     pub own: Vec<(String, String)>,
+}
+
+/// By hand: a `Url` prints its password.
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreUrl")
+            .field("address", &self.address())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A password with a bare `/`, `?` or `#` ends the host too early: what follows it would be taken for a path or a parameter, and printed.
+fn check_password(url: &Url) -> Result<(), LeaseError> {
+    let has_login = !url.username().is_empty() || url.password().is_some();
+    let has_host = url.host_str().is_some_and(|host| !host.is_empty());
+    let rest = [Some(url.path()), url.query(), url.fragment()];
+    if has_host && !has_login && rest.into_iter().flatten().any(|part| part.contains('@')) {
+        return Err(LeaseError::InvalidConfig {
+            reason:
+                "there is an `@` behind the host; in a user or password write `/` as %2F, `?` as %3F and `#` as %23, \
+                     elsewhere write `@` as %40"
+                    .into(),
+        });
+    }
+    Ok(())
 }
 
 impl StoreUrl {
@@ -99,6 +126,7 @@ impl StoreUrl {
         let mut url = Url::parse(text).map_err(|e| LeaseError::InvalidConfig {
             reason: format!("not a URL ({e}); write it as SCHEME://USER:PASSWORD@HOST:PORT/…"),
         })?;
+        check_password(&url)?;
         let mut options = ConnectOptions::default();
         let mut rest = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
@@ -171,11 +199,19 @@ mod tests {
             ("redis://u:s3cret@h/?call_timeout_ms=0", "from 1 to 3600000"),
             ("redis://u:s3cret@h/?namespace=Not%20Good", "a-z"),
             ("redis://u:s3cret@h/?epoch=1&epoch=2", "twice"),
+            ("redis://u:12/s3cret@h/1", "%2F"),
+            ("redis://u:/s3cret@h", "%2F"),
+            ("redis://u:12?s3cret@h/1", "%3F"),
+            ("redis://u:?epoch=s3cret@h", "%3F"),
+            ("redis://u:12#s3cret@h", "%23"),
         ] {
             let message = StoreUrl::parse(url, &[]).unwrap_err().to_string();
             assert!(message.contains(says), "{message}");
             assert!(!message.contains("s3cret"), "{message}");
         }
+        let url = StoreUrl::parse("redis://u:s3cret@h/1?tls_ca=/a@b", &["tls_ca"]).unwrap();
+        assert!(!format!("{url:?}").contains("s3cret"));
+        assert!(StoreUrl::parse("sqlite:///home/a@b/leases.db", &[]).is_ok());
         assert!(!redact_url("redis://u:s3cret@h/?password=s3cret").contains("s3cret"));
     }
 }

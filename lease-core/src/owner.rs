@@ -29,7 +29,7 @@ impl OwnerToken {
     /// Reads a token back from [`reveal`](Self::reveal).
     #[must_use]
     pub fn from_revealed(text: &str) -> Option<Self> {
-        (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok().map(|n| Self(n.to_be_bytes())))?
+        is_hex(text, 32).then(|| u128::from_str_radix(text, 16).ok().map(|n| Self(n.to_be_bytes())))?
     }
 }
 
@@ -37,6 +37,11 @@ impl fmt::Debug for OwnerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OwnerToken(secret)")
     }
+}
+
+/// Whether `text` is `digits` lower-case hexadecimal digits: one value has one text.
+pub(crate) fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Fills `bytes` from the operating system's generator.
@@ -56,5 +61,6 @@ mod tests {
         assert!(!format!("{token:?}").contains(&token.reveal()));
         assert_eq!(OwnerToken::from_revealed(&token.reveal()), Some(token));
         assert_eq!(OwnerToken::from_revealed("12"), None);
+        assert_eq!(OwnerToken::from_revealed(&format!("+{}", "0".repeat(31))), None);
     }
 }

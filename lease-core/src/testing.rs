@@ -103,13 +103,27 @@ impl Scripted {
         operation: Operation,
         call: impl Future<Output = Result<T, LeaseError>> + Send,
     ) -> Result<T, LeaseError> {
+        self.call_in_doubt(operation, call, || ()).await
+    }
+
+    /// `doubt` runs when the caller can not know what became of the request, before it can stop waiting.
+    async fn call_in_doubt<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, LeaseError>> + Send,
+        doubt: impl FnOnce() + Send,
+    ) -> Result<T, LeaseError> {
         let lost =
             || LeaseError::Connection { operation, reason: "scripted".into(), effect: Effect::Unknown, source: None };
         match self.fault(operation) {
             None => call.await,
-            Some(Fault::RequestLost) => Err(lost()),
+            Some(Fault::RequestLost) => {
+                doubt();
+                Err(lost())
+            }
             Some(Fault::ReplyLost) => {
                 drop(call.await);
+                doubt();
                 Err(lost())
             }
             Some(Fault::Refused) => Err(LeaseError::Store {
@@ -119,9 +133,13 @@ impl Scripted {
                 advice: crate::Advice::TryAgain,
                 source: None,
             }),
-            Some(Fault::Silent) => std::future::pending().await,
+            Some(Fault::Silent) => {
+                doubt();
+                std::future::pending().await
+            }
             Some(Fault::SilentAfter) => {
                 drop(call.await);
+                doubt();
                 std::future::pending().await
             }
         }
@@ -149,8 +167,12 @@ impl LeaseBackend for Scripted {
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         // A lost request of this attempt may still be on its way, as with a real store.
         let granted_ttl = self.inner.limits().granted_ttl(attempt.ttl())?;
-        let _on_its_way = attempt.begin_send(self.inner.clock().now(), granted_ttl)?;
-        self.call(Operation::Acquire, self.inner.acquire(attempt)).await
+        let on_its_way = attempt.begin_send(self.inner.clock().now(), granted_ttl)?;
+        let answer = self.call(Operation::Acquire, self.inner.acquire(attempt)).await;
+        if !answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown) {
+            on_its_way.answered();
+        }
+        answer
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
@@ -158,12 +180,8 @@ impl LeaseBackend for Scripted {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
-        let answer = self.call(Operation::Release, self.inner.release(lease)).await;
-        if answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown) {
-            // The reply, or the request, was lost: what the store may have said settles nothing.
-            drop(lease.begin_release());
-        }
-        answer
+        // When the reply, or the request, was lost, what the store may have said settles nothing.
+        self.call_in_doubt(Operation::Release, self.inner.release(lease), || drop(lease.begin_release())).await
     }
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {

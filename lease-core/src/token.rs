@@ -85,7 +85,7 @@ impl GrantId {
     /// Reads an id back from [`to_hex`](Self::to_hex).
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
-        (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok().map(Self))?
+        owner::is_hex(text, 16).then(|| u64::from_str_radix(text, 16).ok().map(Self))?
     }
 }
 
@@ -266,6 +266,8 @@ mod tests {
         assert!(FencingToken::new(authority.clone(), 0, GrantId(1)).is_err());
         assert!(FencingToken::new(authority, FencingToken::MAX_VALUE + 1, GrantId(1)).is_err());
         assert_eq!(token("a", FencingToken::MAX_VALUE, 1).value_i64(), i64::MAX);
+        assert_eq!(GrantId::from_hex("+00000000000000a"), None);
+        assert_eq!(GrantId::from_hex("000000000000000A"), None);
         assert_eq!(token("a", 7, 1).padded_value().len(), FencingToken::MAX_VALUE.to_string().len());
     }
 }

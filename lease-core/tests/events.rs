@@ -71,13 +71,13 @@ async fn life() {
     assert!(lost.loss().is_some());
 }
 
-fn observe() -> (Vec<String>, BTreeSet<String>) {
+fn observe(life: impl Future<Output = ()>) -> (Vec<String>, BTreeSet<String>) {
     let events = Events::default();
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     tracing::subscriber::with_default(events.clone(), || {
-        metrics::with_local_recorder(&recorder, || runtime.block_on(life()));
+        metrics::with_local_recorder(&recorder, || runtime.block_on(life));
     });
     let series = snapshotter.snapshot().into_vec().into_iter().map(|(key, ..)| {
         let labels: Vec<String> = key.key().labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
@@ -90,7 +90,7 @@ fn observe() -> (Vec<String>, BTreeSet<String>) {
 
 #[test]
 fn every_documented_name_is_seen_and_no_secret() {
-    let (events, series) = observe();
+    let (events, series) = observe(life());
     for name in [
         "attempt",
         "granted",
@@ -128,4 +128,39 @@ fn every_documented_name_is_seen_and_no_secret() {
     ] {
         assert!(series.contains(expected), "{expected} is missing in {series:#?}");
     }
+}
+
+/// A guard that is released, and one that is dropped, each while a renewal is under way.
+async fn ended_while_renewing() {
+    let clock = ManualClock::new();
+    let backend = Arc::new(Scripted::new(Arc::new(MemoryBackend::on(MemoryStore::on_clock(clock.shared()).unwrap()))));
+    let keeper = Keeper::start(backend.clone()).unwrap();
+    let settle = async || {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    for (is_released, renewals) in [(true, 1), (false, 2)] {
+        let guard = keeper.acquire("r", TTL, HoldOptions::default()).await.unwrap().unwrap();
+        settle().await;
+        backend.next(Operation::Renew, Fault::Silent);
+        clock.advance(Duration::from_secs(3));
+        settle().await;
+        assert_eq!(backend.calls(Operation::Renew), renewals);
+        if is_released {
+            assert_eq!(guard.release().await.unwrap(), lease_core::Release::Released);
+        } else {
+            drop(guard);
+        }
+        settle().await;
+    }
+}
+
+#[test]
+fn ending_a_lease_while_it_is_renewed_is_no_failure() {
+    let (events, series) = observe(ended_while_renewing());
+    let of = |name: &str| events.iter().filter(|event| event.contains(&format!("event=\"{name}\""))).count();
+    assert_eq!((of("renewal_failed"), of("lost")), (0, 0), "{events:#?}");
+    assert_eq!((of("granted"), of("released")), (2, 2), "a dropped guard is seen to end: {events:#?}");
+    assert!(!series.contains("leasehold_renewals_total outcome=failed"));
 }

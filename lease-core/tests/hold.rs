@@ -5,11 +5,11 @@
     reason = "a test may end at the first thing that is wrong"
 )]
 
-use lease_core::hold::{HoldOptions, Keeper, LeaseGuard, LossCause, RunError, StaleBehaviour};
+use lease_core::hold::{EnsureError, HoldOptions, Keeper, LeaseGuard, LossCause, RunError, StaleBehaviour};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::testing::{Fault, Scripted};
 use lease_core::{
-    Clock as _, LeaseBackend, LeaseError, LeaseExt, ManualClock, Operation, Release, ResourceName, SystemClock,
+    Clock as _, Effect, LeaseBackend, LeaseError, LeaseExt, ManualClock, Operation, Release, ResourceName, SystemClock,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,7 +140,7 @@ async fn a_process_that_slept_learns_it_at_the_first_touch() {
     let guard = bench.acquire().await;
     bench.clock.advance(TTL);
     assert_eq!(guard.permit(StaleBehaviour::Fenced).unwrap_err().cause(), LossCause::Expired);
-    assert_eq!(guard.ensure(Duration::ZERO).unwrap_err().cause(), LossCause::Expired);
+    assert!(matches!(guard.ensure(Duration::ZERO), Err(EnsureError::Lost(loss)) if loss.cause() == LossCause::Expired));
     let renewals = bench.backend.calls(Operation::Renew);
     bench.pass(TTL).await;
     assert_eq!(bench.backend.calls(Operation::Renew), renewals, "a lost lease is not renewed");
@@ -292,9 +292,202 @@ async fn on_the_real_clock_a_guard_begins_with_its_whole_ttl() {
     let keeper = Keeper::start(Arc::new(MemoryBackend::new().unwrap())).unwrap();
     let guard = keeper.acquire("r", TTL, HoldOptions::default()).await.unwrap().unwrap();
     assert!(guard.remaining() <= TTL && guard.remaining() > TTL / 2);
-    assert!(guard.ensure(TTL / 2).unwrap());
-    assert!(!guard.ensure(TTL).unwrap());
+    guard.ensure(TTL / 2).unwrap();
+    assert!(matches!(guard.ensure(TTL), Err(EnsureError::TooLittle { needed: TTL, .. })));
     let permit = guard.permit(StaleBehaviour::Unprotected { reason: "a test" }).unwrap();
     assert!(permit.given_at() <= lease_core::Clock::now(&SystemClock));
     permit.committed();
+}
+
+#[tokio::test]
+async fn an_unknown_acquire_stays_unknown_when_its_repeats_are_refused() {
+    let bench = bench();
+    bench.backend.next(Operation::Acquire, Fault::ReplyLost);
+    bench.backend.next(Operation::Acquire, Fault::Refused);
+    let acquire = || bench.keeper.acquire("r", TTL, HoldOptions::default());
+    let (guard, ()) = tokio::join!(acquire(), bench.pass(Duration::from_secs(1)));
+    let guard = guard.unwrap().unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+
+    bench.backend.next(Operation::Acquire, Fault::ReplyLost);
+    bench.backend.always(Operation::Acquire, Some(Fault::Refused));
+    let (refused, ()) = tokio::join!(acquire(), bench.pass(Duration::from_secs(8)));
+    assert_eq!(refused.unwrap_err().effect(), Effect::Unknown, "the store made the grant");
+    settle().await;
+    assert!(bench.is_free().await, "and it was given up");
+}
+
+#[tokio::test]
+async fn an_unknown_acquire_does_not_outlast_the_wait_by_a_ttl() {
+    let bench = bench();
+    bench.backend.always(Operation::Acquire, Some(Fault::ReplyLost));
+    let begin = bench.clock.now();
+    let long = Duration::from_hours(1);
+    let acquire = async {
+        let answer = bench.keeper.acquire("r", long, HoldOptions::default()).await;
+        (answer, bench.clock.now().saturating_since(begin))
+    };
+    let ((answer, took), ()) = tokio::join!(acquire, bench.pass(Duration::from_mins(1)));
+    assert_eq!(answer.unwrap_err().effect(), Effect::Unknown);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    settle().await;
+    assert!(bench.is_free().await);
+}
+
+#[tokio::test]
+async fn a_request_that_may_still_come_is_given_up_when_a_repeat_finds_another_holder() {
+    let bench = bench();
+    let _holder = bench.rival.try_acquire("r", TTL).await.unwrap().unwrap();
+    bench.backend.next(Operation::Acquire, Fault::RequestLost);
+    let acquire = bench.keeper.acquire("r", TTL, HoldOptions::default());
+    let (answer, ()) = tokio::join!(acquire, bench.pass(Duration::from_secs(1)));
+    assert!(answer.unwrap().is_none());
+    settle().await;
+    assert_eq!(bench.backend.calls(Operation::Abandon), 1);
+    assert!(bench.keeper.acquire("r", TTL, HoldOptions::default()).await.unwrap().is_none());
+    settle().await;
+    assert_eq!(bench.backend.calls(Operation::Abandon), 1, "an attempt whose requests were answered needs no clean-up");
+}
+
+#[tokio::test]
+async fn guards_that_are_gone_cost_nothing() {
+    let clock = ManualClock::new().shared();
+    let keeper =
+        Keeper::start(Arc::new(MemoryBackend::on(MemoryStore::on_clock(Arc::clone(&clock)).unwrap()))).unwrap();
+    settle().await;
+    let before = Arc::strong_count(&clock);
+    let day = Duration::from_hours(24);
+    for n in 0..100 {
+        let acquire = async |kind: &str| {
+            keeper.acquire(&format!("{kind}{n}"), day, HoldOptions::default()).await.unwrap().unwrap()
+        };
+        assert_eq!(acquire("released").await.release().await.unwrap(), Release::Released);
+        drop(acquire("dropped").await);
+        drop(acquire("handed over").await.into_hand_over().unwrap());
+    }
+    for _ in 0..100 {
+        settle().await;
+    }
+    assert_eq!(Arc::strong_count(&clock), before, "though no virtual time has passed");
+}
+
+#[tokio::test]
+async fn renewals_that_came_together_part_again() {
+    let bench = bench();
+    let mut guards = Vec::new();
+    for n in 0..50 {
+        guards.push(bench.keeper.acquire(&format!("r{n}"), TTL, HoldOptions::default()).await.unwrap().unwrap());
+    }
+    settle().await;
+    // A machine that stalled: all renewals are due at once.
+    bench.clock.advance(TTL / 2);
+    for _ in 0..10 {
+        settle().await;
+    }
+    let mut before = bench.backend.calls(Operation::Renew);
+    assert_eq!(before, 50);
+    let mut most = 0;
+    for _ in 0..40 {
+        bench.pass(STEP).await;
+        settle().await;
+        let now = bench.backend.calls(Operation::Renew);
+        most = most.max(now - before);
+        before = now;
+    }
+    assert!(most < 40, "{most} of 50 in one step");
+    assert!(guards.iter().all(|guard| guard.loss().is_none()));
+}
+
+#[tokio::test]
+async fn work_that_ends_after_the_deadline_is_no_success() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    // The process is paused in the middle of a step of the work, and the work ends in that very step.
+    let paused = guard.run(async |_| {
+        bench.clock.advance(TTL);
+        Ok::<_, ()>(())
+    });
+    assert!(matches!(paused.await, Err(RunError::Lost(_))));
+}
+
+#[tokio::test]
+async fn the_hold_limit_is_seen_at_the_first_touch() {
+    let bench = bench();
+    let limit = Duration::from_secs(2);
+    let guard = bench.acquire_with(HoldOptions::default().with_hold_limit(limit)).await;
+    assert!(guard.remaining() <= limit, "less is left than the deadline says");
+    bench.clock.advance(limit);
+    assert_eq!(guard.permit(StaleBehaviour::Fenced).unwrap_err().cause(), LossCause::HoldLimit);
+    settle().await;
+    assert!(bench.is_free().await, "and it is released");
+}
+
+#[tokio::test]
+async fn a_deadline_that_passes_during_a_renewal_is_unresolved() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    bench.backend.next(Operation::Renew, Fault::Silent);
+    bench.pass(Duration::from_secs(3)).await;
+    assert_eq!(bench.backend.calls(Operation::Renew), 1);
+    bench.clock.advance(TTL);
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Unresolved);
+}
+
+#[tokio::test]
+async fn a_release_that_nobody_waits_for_goes_on() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    bench.backend.next(Operation::Release, Fault::Silent);
+    let mut release = Box::pin(guard.release());
+    tokio::select! {
+        biased;
+        _ = &mut release => unreachable!("its answer never comes"),
+        () = settle() => {}
+    }
+    assert!(!bench.is_free().await);
+    drop(release);
+    settle().await;
+    assert!(bench.is_free().await);
+}
+
+#[tokio::test]
+async fn a_keeper_whose_runtime_has_ended_acquires_nothing() {
+    let store = MemoryStore::new().unwrap();
+    let backend = Arc::new(MemoryBackend::on(store.clone()));
+    let keeper = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async { Keeper::start(backend).unwrap() })
+    })
+    .join()
+    .unwrap();
+    let error = keeper.acquire("r", TTL, HoldOptions::default()).await.unwrap_err();
+    assert!(matches!(error, LeaseError::InvalidConfig { .. }), "nobody would renew it: {error}");
+    assert!(MemoryBackend::on(store).try_acquire("r", TTL).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_late_report_of_progress_revives_nothing() {
+    let bench = bench();
+    let limit = Duration::from_secs(2);
+    let guard = bench.acquire_with(HoldOptions::default().with_progress_limit(limit)).await;
+    bench.clock.advance(limit);
+    guard.progress();
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::NoProgress);
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_never_came_is_in_doubt() {
+    for fault in [Fault::Silent, Fault::SilentAfter] {
+        let bench = bench();
+        let lease = bench.backend.try_acquire("r", TTL).await.unwrap().unwrap();
+        bench.backend.next(Operation::Release, fault);
+        tokio::select! {
+            biased;
+            _ = bench.backend.release(&lease) => unreachable!("its answer never comes"),
+            () = settle() => {}
+        }
+        bench.clock.advance(TTL);
+        let _newer = bench.rival.try_acquire("r", TTL).await.unwrap().unwrap();
+        assert_eq!(bench.backend.release(&lease).await.unwrap(), Release::EndedCauseUnknown, "{fault:?}");
+    }
 }

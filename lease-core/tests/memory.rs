@@ -91,6 +91,20 @@ async fn an_attempt_makes_one_grant_ever() {
 }
 
 #[tokio::test]
+async fn repeating_an_attempt_never_ends_its_grant() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let attempt = attempt("r");
+    let lease = acquire(&backend, &attempt).await;
+    clock.advance(TTL / 2);
+    let Renewal::Renewed(lease) = backend.renew(&lease).await.unwrap() else { panic!("lost") };
+    // Between the first deadline and the end of the first TTL.
+    clock.advance(Duration::from_millis(4_950));
+    assert!(matches!(backend.acquire(&attempt).await, Err(LeaseError::AttemptOver { .. })));
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)));
+}
+
+#[tokio::test]
 async fn idle_names_go_and_tokens_grow() {
     let (clock, store) = store();
     let backend = MemoryBackend::on(store);

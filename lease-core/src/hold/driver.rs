@@ -1,12 +1,10 @@
 //! The task that renews: a queue of wake-ups, and the renewals that are under way.
 
 use super::events;
-use super::grant::{Grant, State};
-use super::keeper::HoldOptions;
-use super::loss::LossCause;
+use super::grant::Grant;
 use crate::{Attempt, BootInstant, Effect, Lease, LeaseBackend, LeaseError, Operation, Renewal, SharedClock};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -16,9 +14,11 @@ use tokio::task::{Id, JoinError, JoinSet};
 #[derive(Debug)]
 pub(super) enum Command {
     /// Keep this grant.
-    Hold(Arc<Grant>, HoldOptions),
-    /// Release the lease of a dropped guard.
-    Release(Lease),
+    Hold(Arc<Grant>),
+    /// The guard is gone, and there is nothing to release.
+    Forget(Arc<Grant>),
+    /// The guard was dropped: release its lease.
+    Release(Arc<Grant>),
     /// Clean up after an attempt that nobody wants any more.
     Abandon(Attempt),
 }
@@ -30,18 +30,18 @@ struct Driver {
     backend: Arc<dyn LeaseBackend>,
     clock: SharedClock,
     kept: HashMap<u64, Kept>,
-    /// Wake-ups by time. One of an entry that is gone, or that has a newer one, is passed over.
-    wakes: BinaryHeap<Reverse<(BootInstant, u64)>>,
+    /// The next wake-up of each entry.
+    wakes: BTreeSet<(BootInstant, u64)>,
     renewals: JoinSet<Result<Renewal, LeaseError>>,
     /// Which entry a renewal task belongs to.
     renewing: HashMap<Id, u64>,
     clean_ups: JoinSet<()>,
-    last_id: u64,
+    /// Random keys: processes that start together do not renew together.
+    jitter: RandomState,
 }
 
 struct Kept {
     grant: Arc<Grant>,
-    options: HoldOptions,
     /// When the next renewal is due; `None` while one is under way.
     renew_at: Option<BootInstant>,
     wake_at: BootInstant,
@@ -54,14 +54,14 @@ pub(super) async fn drive(backend: Arc<dyn LeaseBackend>, mut inbox: mpsc::Unbou
         backend,
         clock: Arc::clone(&clock),
         kept: HashMap::new(),
-        wakes: BinaryHeap::new(),
+        wakes: BTreeSet::new(),
         renewals: JoinSet::new(),
         renewing: HashMap::new(),
         clean_ups: JoinSet::new(),
-        last_id: 0,
+        jitter: RandomState::new(),
     };
     loop {
-        let next = driver.wakes.peek().map(|Reverse((at, _))| *at);
+        let next = driver.wakes.first().map(|(at, _)| *at);
         tokio::select! {
             command = inbox.recv() => match command {
                 Some(command) => driver.take(command),
@@ -85,92 +85,90 @@ async fn sleep_until(clock: &SharedClock, at: Option<BootInstant>) {
 impl Driver {
     fn take(&mut self, command: Command) {
         match command {
-            Command::Hold(grant, options) => {
-                self.last_id = self.last_id.saturating_add(1);
-                let lease = grant.lease();
-                let renew_at = Some(self.renewal_due(&lease));
-                let kept = Kept { grant, options, renew_at, wake_at: BootInstant::ZERO };
-                self.kept.insert(self.last_id, kept);
-                self.schedule(self.last_id);
+            Command::Hold(grant) => {
+                let (id, renew_at) = (grant.id, Some(self.renewal_due(grant.id, &grant.lease())));
+                self.kept.insert(id, Kept { grant, renew_at, wake_at: BootInstant::ZERO });
+                self.schedule(id);
             }
-            Command::Release(lease) => {
-                let backend = Arc::clone(&self.backend);
-                // Best effort, as `Drop` says: the TTL ends what this does not.
-                self.clean_ups.spawn(async move { drop(backend.release(&lease).await) });
+            Command::Forget(grant) => self.let_go(grant.id),
+            Command::Release(grant) => {
+                self.let_go(grant.id);
+                self.release(grant);
             }
             Command::Abandon(attempt) => {
                 let backend = Arc::clone(&self.backend);
+                // Best effort, as the keeper says: the TTL ends what this does not.
                 self.clean_ups.spawn(async move { drop(backend.abandon(&attempt).await) });
             }
         }
     }
 
-    /// A third of the TTL after the deadline was last set, a tenth of that earlier or later so that renewals spread.
-    fn renewal_due(&self, lease: &Lease) -> BootInstant {
+    /// Best effort, as `Drop` says: the TTL ends what this does not.
+    fn release(&mut self, grant: Arc<Grant>) {
+        let backend = Arc::clone(&self.backend);
+        self.clean_ups.spawn(async move {
+            let lease = grant.lease();
+            match backend.release(&lease).await {
+                // A lost one has had its last event.
+                Ok(answer) if grant.is_ended() => events::released(&lease, answer, grant.held_for()),
+                Ok(_) => {}
+                Err(error) => events::release_failed(&lease, &error),
+            }
+        });
+    }
+
+    /// A third of the TTL after the deadline was last set, up to a tenth of that earlier.
+    fn renewal_due(&self, id: u64, lease: &Lease) -> BootInstant {
+        let now = self.clock.now();
         let third = lease.granted_ttl().checked_div(3).unwrap_or_default();
-        let spread = u32::from(self.last_id.to_le_bytes()[0].reverse_bits());
-        let early = third.saturating_mul(spread).checked_div(2_560).unwrap_or_default();
-        let left = lease.deadline().saturating_since(self.clock.now());
-        let since_send = lease.granted_ttl().saturating_sub(left);
-        self.clock.now().saturating_add(third.saturating_sub(early).saturating_sub(since_send))
+        let since_send = lease.granted_ttl().saturating_sub(lease.deadline().saturating_since(now));
+        now.saturating_add(self.earlier(id, third).saturating_sub(since_send))
+    }
+
+    /// `time`, or up to a tenth less, so that what came together parts again.
+    fn earlier(&self, id: u64, time: Duration) -> Duration {
+        let [spread, ..] = self.jitter.hash_one((id, self.clock.now())).to_le_bytes();
+        time.saturating_sub(time.saturating_mul(u32::from(spread)).checked_div(2_560).unwrap_or_default())
     }
 
     /// Sets the next wake-up of an entry: the first of renewal, deadline and limits.
     fn schedule(&mut self, id: u64) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
-        let limits = [
-            kept.renew_at,
-            Some(kept.grant.deadline()),
-            kept.options.hold_limit.map(|limit| kept.grant.held_since.saturating_add(limit)),
-            kept.options.progress_limit.map(|limit| kept.grant.progress().saturating_add(limit)),
-        ];
-        kept.wake_at = limits.into_iter().flatten().min().unwrap_or(BootInstant::ZERO);
-        self.wakes.push(Reverse((kept.wake_at, id)));
+        self.wakes.remove(&(kept.wake_at, id));
+        let end = kept.grant.ends_at();
+        kept.wake_at = kept.renew_at.map_or(end, |at| at.min(end));
+        self.wakes.insert((kept.wake_at, id));
+    }
+
+    /// Takes an entry out. One that this process ended by a limit of its own is released, so that the next worker need not wait for the TTL.
+    fn let_go(&mut self, id: u64) {
+        let Some(kept) = self.kept.remove(&id) else { return };
+        self.wakes.remove(&(kept.wake_at, id));
+        if kept.grant.is_over_limit() {
+            self.release(kept.grant);
+        }
     }
 
     fn wake(&mut self) {
         let now = self.clock.now();
-        while let Some(Reverse((at, id))) = self.wakes.peek().copied() {
-            if at > now {
-                break;
-            }
-            self.wakes.pop();
-            // Another wake-up of the same entry has taken the place of an old one.
-            if self.kept.get(&id).is_some_and(|kept| kept.wake_at == at) {
-                self.look_at(id, now);
-            }
+        while let Some((at, id)) = self.wakes.first().copied()
+            && at <= now
+        {
+            self.wakes.pop_first();
+            self.look_at(id, now);
         }
     }
 
     fn look_at(&mut self, id: u64, now: BootInstant) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
-        let past = |limit: Option<Duration>, since: BootInstant| {
-            limit.is_some_and(|limit| now.saturating_since(since) >= limit)
-        };
-        if past(kept.options.hold_limit, kept.grant.held_since) {
-            self.give_up(id, LossCause::HoldLimit, now);
-        } else if past(kept.options.progress_limit, kept.grant.progress()) {
-            self.give_up(id, LossCause::NoProgress, now);
-        } else if kept.grant.touch().is_err() {
-            self.kept.remove(&id);
-        } else {
-            if kept.renew_at.is_some_and(|at| now >= at) {
-                kept.renew_at = None;
-                self.renew(id);
-            }
-            self.schedule(id);
+        if kept.grant.touch().is_err() {
+            return self.let_go(id);
         }
-    }
-
-    /// Makes a grant lost by this process's own rule, and releases it, so that the next worker need not wait for the TTL.
-    fn give_up(&mut self, id: u64, cause: LossCause, now: BootInstant) {
-        if let Some(kept) = self.kept.remove(&id) {
-            let was_live = kept.grant.is_live();
-            kept.grant.lose(cause, now);
-            if was_live {
-                self.take(Command::Release(kept.grant.lease()));
-            }
+        if kept.renew_at.is_some_and(|at| now >= at) {
+            kept.renew_at = None;
+            self.renew(id);
         }
+        self.schedule(id);
     }
 
     fn renew(&mut self, id: u64) {
@@ -193,36 +191,39 @@ impl Driver {
 
     fn answered(&mut self, answer: Answer) {
         let (task, result) = match answer {
-            Ok((task, result)) => (task, result),
-            // Stopped because its grant ended; or it panicked, which is one more failed try.
-            Err(error) => (error.id(), Err(panicked())),
+            Ok((task, result)) => (task, Some(result)),
+            // Stopped, because its grant has ended: no failure.
+            Err(error) if error.is_cancelled() => (error.id(), None),
+            // One more failed try.
+            Err(error) => (error.id(), Some(Err(panicked()))),
         };
         let Some(id) = self.renewing.remove(&task) else { return };
-        let Some(kept) = self.kept.get_mut(&id) else { return };
-        let now = self.clock.now();
-        let lease = kept.grant.lease();
-        let slack = kept.grant.deadline().saturating_since(now);
+        let Some(Kept { grant, .. }) = self.kept.get(&id) else { return };
+        let (grant, now) = (Arc::clone(grant), self.clock.now());
+        let slack = grant.deadline().saturating_since(now);
+        let mut renew_at = None;
         match result {
-            Ok(Renewal::Renewed(lease)) => {
-                kept.grant.renewed(lease.clone());
-                events::renewed(&lease, slack);
-                let due = self.renewal_due(&lease);
-                if let Some(kept) = self.kept.get_mut(&id) {
-                    kept.renew_at = Some(due);
+            Some(Ok(Renewal::Renewed(lease))) => {
+                if grant.renewed(lease.clone()) {
+                    events::renewed(&lease, slack);
+                    renew_at = Some(self.renewal_due(id, &lease));
                 }
             }
-            Ok(Renewal::Lost(reason)) => kept.grant.lose(reason.into(), now),
-            Err(error) => {
-                events::renewal_failed(&lease, &error, slack);
-                kept.grant.renewal_failed(error.effect() == Effect::Unknown);
-                kept.renew_at = Some(now.saturating_add(retry_pause(slack)));
+            Some(Ok(Renewal::Lost(reason))) => grant.lose(reason.into(), now),
+            Some(Err(error)) if grant.is_live() => {
+                events::renewal_failed(&grant.lease(), &error, slack);
+                grant.renewal_failed(error.effect() == Effect::Unknown);
+                renew_at = Some(now.saturating_add(self.earlier(id, retry_pause(slack))));
             }
+            Some(Err(_)) | None => {}
         }
-        if self.kept.get(&id).is_some_and(|kept| kept.grant.state() == State::Live) {
-            self.schedule(id);
-        } else {
-            self.kept.remove(&id);
+        if !grant.is_live() {
+            return self.let_go(id);
         }
+        if let Some(kept) = self.kept.get_mut(&id) {
+            kept.renew_at = renew_at;
+        }
+        self.schedule(id);
     }
 }
 

@@ -105,6 +105,11 @@ pub(super) fn work_failed(resource: &ResourceName) {
     count!("leasehold_work_failures_total");
 }
 
+/// Nobody waited for this release, so nobody else sees its error.
+pub(super) fn release_failed(lease: &Lease, error: &LeaseError) {
+    warn!(target: "leasehold", event = "release_failed", resource = %lease.resource(), token = text(lease.token()), %error);
+}
+
 pub(super) fn released(lease: &Lease, answer: Release, held: Duration) {
     info!(target: "leasehold", event = "released", resource = %lease.resource(), token = text(lease.token()),
         answer = ?answer, held_ms = ms(held));

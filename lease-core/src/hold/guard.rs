@@ -2,9 +2,9 @@
 
 use super::driver::Command;
 use super::events;
-use super::grant::{Grant, State};
+use super::grant::Grant;
 use super::keeper::Keeper;
-use super::loss::Loss;
+use super::loss::{EnsureError, Loss};
 use super::permit::{Permit, StaleBehaviour};
 use crate::{FencingToken, HandOver, LeaseError, Release, ResourceName};
 use std::future::Future;
@@ -24,7 +24,7 @@ pub struct LeaseGuard {
     grant: Arc<Grant>,
     resource: ResourceName,
     token: Option<FencingToken>,
-    /// Whether dropping it still has something to do.
+    /// Whether the grant has still to be released.
     armed: bool,
 }
 
@@ -57,7 +57,7 @@ impl LeaseGuard {
             token: self.token.clone(),
             behaviour,
             given_at,
-            deadline: self.grant.deadline(),
+            deadline: self.grant.ends_at(),
             clock: self.grant.clock.clone(),
         };
         events::permit(&permit);
@@ -67,16 +67,22 @@ impl LeaseGuard {
     /// Checks that at least `at_least` is left before a critical step.
     ///
     /// # Errors
-    /// `Ok(false)` when less is left; the loss, once the guard is lost.
-    pub fn ensure(&self, at_least: Duration) -> Result<bool, Loss> {
+    /// [`EnsureError::TooLittle`] when less is left; [`EnsureError::Lost`] once the guard is lost.
+    pub fn ensure(&self, at_least: Duration) -> Result<(), EnsureError> {
         let now = self.grant.touch()?;
-        Ok(self.grant.deadline().saturating_since(now) >= at_least)
+        let remaining = self.grant.ends_at().saturating_since(now);
+        if remaining >= at_least {
+            Ok(())
+        } else {
+            Err(EnsureError::TooLittle { resource: self.resource.clone(), remaining, needed: at_least })
+        }
     }
 
-    /// Time left until the deadline; zero once the guard is lost.
+    /// Time left until the deadline, or until a limit of the [`HoldOptions`](super::HoldOptions) that comes first; zero once the
+    /// guard is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.grant.touch().map_or(Duration::ZERO, |now| self.grant.deadline().saturating_since(now))
+        self.grant.touch().map_or(Duration::ZERO, |now| self.grant.ends_at().saturating_since(now))
     }
 
     /// The loss, if the guard is lost by now. Looks at the clock, not at the network.
@@ -99,7 +105,7 @@ impl LeaseGuard {
             tokio::select! {
                 // The sender lives in the grant that this guard holds.
                 _ = state.changed() => {}
-                () = self.grant.clock.sleep_until(self.grant.deadline()) => {}
+                () = self.grant.clock.sleep_until(self.grant.ends_at()) => {}
             }
         }
     }
@@ -112,7 +118,7 @@ impl LeaseGuard {
     /// Runs `work` and stops polling it when the lease is lost. The guard is lent to the work, for permits; release it afterwards.
     ///
     /// # Errors
-    /// [`RunError::Lost`] when the lease was lost first, [`RunError::Work`] when the work itself failed.
+    /// [`RunError::Lost`] when the lease was lost before the work's result was there, [`RunError::Work`] when the work itself failed.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work. The guard stays held.
@@ -125,15 +131,20 @@ impl LeaseGuard {
         }
         events::work_started(&self.resource, self.token.as_ref());
         let work = work(self);
-        tokio::select! {
+        let result = tokio::select! {
             // The loss first: when both are ready, nobody may take the result for a good one.
             biased;
-            loss = self.lost() => Err(RunError::Lost(loss)),
-            result = work => result.map_err(|error| {
-                events::work_failed(&self.resource);
-                RunError::Work(error)
-            }),
+            loss = self.lost() => return Err(RunError::Lost(loss)),
+            result = work => result,
+        };
+        // Again: the process may have been paused in the middle of the work's last step.
+        if let Some(loss) = self.loss() {
+            return Err(RunError::Lost(loss));
         }
+        result.map_err(|error| {
+            events::work_failed(&self.resource);
+            RunError::Work(error)
+        })
     }
 
     /// Releases the lease. Nothing is renewed any more from the moment of the call, and no loss is signalled.
@@ -142,12 +153,13 @@ impl LeaseGuard {
     /// When the store fails; an unknown outcome is bounded by the TTL.
     ///
     /// # Cancel safety
-    /// The release is in doubt; nothing renews the grant, so it ends with its TTL.
+    /// Nothing renews the grant any more. The release is in doubt, and repeated in the background, as by dropping the guard.
     pub async fn release(mut self) -> Result<Release, LeaseError> {
-        self.armed = false;
         let was_live = self.grant.end();
         let lease = self.grant.lease();
-        let answer = self.keeper.backend().release(&lease).await?;
+        let answer = self.keeper.backend().release(&lease).await;
+        self.armed = false;
+        let answer = answer?;
         if was_live {
             events::released(&lease, answer, self.grant.held_for());
         }
@@ -160,19 +172,23 @@ impl LeaseGuard {
     /// The loss, once the guard is lost.
     pub fn into_hand_over(mut self) -> Result<HandOver, Loss> {
         self.grant.touch()?;
+        if !self.grant.end() {
+            // Lost between the two.
+            self.grant.touch()?;
+        }
         self.armed = false;
-        self.grant.end();
         Ok(self.grant.lease().into_hand_over())
     }
 }
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
+        self.grant.end();
         // A lost one needs no release: its grant has ended, or will with its TTL.
-        if self.armed && self.grant.end() {
-            self.keeper.send(Command::Release(self.grant.lease()));
-        }
-        debug_assert!(self.grant.state() != State::Live, "nothing renews after the guard");
+        let release = self.armed && self.grant.is_ended();
+        let grant = Arc::clone(&self.grant);
+        self.keeper.send(if release { Command::Release(grant) } else { Command::Forget(grant) });
+        debug_assert!(!self.grant.is_live(), "nothing renews after the guard");
     }
 }
 

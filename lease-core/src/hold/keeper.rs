@@ -4,8 +4,9 @@ use super::driver::{self, Command};
 use super::events;
 use super::grant::Grant;
 use super::guard::LeaseGuard;
-use crate::{Acquisition, Attempt, Effect, Lease, LeaseBackend, LeaseError, ResourceName, Ttl};
+use crate::{Acquisition, Advice, Attempt, BootInstant, Effect, Lease, LeaseBackend, LeaseError, ResourceName, Ttl};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -18,6 +19,8 @@ use tokio::sync::mpsc;
 pub struct Keeper {
     backend: Arc<dyn LeaseBackend>,
     commands: mpsc::UnboundedSender<Command>,
+    /// How many guards there have been.
+    guards: Arc<AtomicU64>,
 }
 
 /// How a lease is held.
@@ -57,7 +60,7 @@ impl Keeper {
         })?;
         let (commands, inbox) = mpsc::unbounded_channel();
         runtime.spawn(driver::drive(Arc::clone(&backend), inbox));
-        Ok(Self { backend, commands })
+        Ok(Self { backend, commands, guards: Arc::default() })
     }
 
     /// The backend.
@@ -68,10 +71,11 @@ impl Keeper {
 
     /// Tries once: a guard, or `None` when the lease is held by another.
     ///
-    /// An unknown outcome is resolved by repeating the same attempt while its TTL lasts, then abandoned.
+    /// An unknown outcome is resolved by repeating the same attempt, for twice the backend's call time-out (and while the TTL lasts);
+    /// if that does not help, the attempt is abandoned in the background, and the error says that the effect is unknown.
     ///
     /// # Errors
-    /// As [`LeaseBackend::acquire`].
+    /// As [`LeaseBackend::acquire`]; [`LeaseError::InvalidConfig`] when the runtime that the keeper was started on has ended.
     ///
     /// # Cancel safety
     /// An attempt that was under way is abandoned in the background; if that fails, it ends with its TTL.
@@ -85,7 +89,7 @@ impl Keeper {
     }
 
     /// Tries until it gets the lease or `wait` has passed: then `None`. Tries at least once; what the store granted is
-    /// always returned.
+    /// always returned. An unknown outcome is resolved as by [`acquire`](Self::acquire), and while the wait lasts.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), at the first error that repeating does not cure.
@@ -99,12 +103,19 @@ impl Keeper {
         wait: Duration,
         options: HoldOptions,
     ) -> Result<Option<LeaseGuard>, LeaseError> {
+        if self.commands.is_closed() {
+            return Err(LeaseError::InvalidConfig {
+                reason:
+                    "the runtime that this keeper was started on has ended, so nobody would renew; start another keeper"
+                        .into(),
+            });
+        }
         let (resource, ttl) = (ResourceName::parse(resource)?, Ttl::parse(ttl)?);
         let clock = self.backend.clock();
         let (begin, mut pause) = (clock.now(), crate::ext::Pause::default());
         let end = begin.saturating_add(wait);
         loop {
-            match self.try_once(&resource, ttl).await? {
+            match self.try_once(&resource, ttl, end).await? {
                 Acquisition::Acquired(lease) => {
                     events::granted(&lease, clock.now().saturating_since(begin));
                     return Ok(Some(self.hold(lease, options)));
@@ -123,33 +134,40 @@ impl Keeper {
     /// Keeps a lease that was acquired otherwise, or handed over. One that is past its deadline makes a guard that is lost.
     #[must_use]
     pub fn hold(&self, lease: Lease, options: HoldOptions) -> LeaseGuard {
-        let grant = Arc::new(Grant::new(lease, self.backend.clock()));
-        self.send(Command::Hold(Arc::clone(&grant), options));
+        let id = self.guards.fetch_add(1, Ordering::Relaxed);
+        let grant = Arc::new(Grant::new(id, lease, options, self.backend.clock()));
+        self.send(Command::Hold(Arc::clone(&grant)));
         LeaseGuard::new(self.clone(), grant)
     }
 
-    /// One new attempt, repeated while its outcome is unknown.
-    async fn try_once(&self, resource: &ResourceName, ttl: Ttl) -> Result<Acquisition, LeaseError> {
+    /// One new attempt, repeated while its outcome is unknown, until `end` and for two call time-outs in any case.
+    async fn try_once(&self, resource: &ResourceName, ttl: Ttl, end: BootInstant) -> Result<Acquisition, LeaseError> {
         events::attempt(resource);
         let attempt = Attempt::new(resource.clone(), ttl)?;
         let mut unsettled = Unsettled { keeper: self, attempt: Some(&attempt) };
         let clock = self.backend.clock();
-        let mut pause = Duration::from_millis(20);
+        let least = clock.now().saturating_add(self.backend.limits().call_timeout.saturating_mul(2));
+        let (end, mut pause) = (end.max(least), Duration::from_millis(20));
+        let mut doubt = None;
         loop {
-            match self.backend.acquire(&attempt).await {
-                Err(error) if error.effect() == Effect::Unknown && !matches!(error, LeaseError::LateGrant { .. }) => {
-                    clock.sleep_until(clock.now().saturating_add(pause)).await;
-                    pause = pause.saturating_mul(2).min(Duration::from_secs(1));
-                }
-                // A repeat after its own TTL: an earlier send may have made a grant, which `unsettled` cleans up.
-                Err(LeaseError::AttemptOver { .. }) => {
-                    return Err(LeaseError::LateGrant { resource: resource.clone() });
-                }
+            let answer = self.backend.acquire(&attempt).await;
+            let error = match answer {
+                Err(error) if doubt.is_some() || error.effect() == Effect::Unknown => error,
                 settled => {
-                    unsettled.attempt = None;
+                    let done = matches!(settled, Ok(Acquisition::Acquired(_))) || !attempt.state().may_be_in_flight();
+                    unsettled.attempt = unsettled.attempt.filter(|_| !done);
                     return settled;
                 }
+            };
+            let (again, now) = (error.advice() == Advice::TryAgain, clock.now());
+            // That this request had no effect says nothing about an earlier one.
+            let unknown = if error.effect() == Effect::Unknown { error } else { doubt.take().unwrap_or(error) };
+            if !again || now >= end {
+                return Err(unknown);
             }
+            doubt = Some(unknown);
+            clock.sleep_until(now.saturating_add(pause).min(end)).await;
+            pause = pause.saturating_mul(2).min(Duration::from_secs(1));
         }
     }
 

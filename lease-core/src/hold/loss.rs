@@ -1,6 +1,7 @@
 //! Why a guard may not begin protected work any more.
 
 use crate::{BootInstant, LossReason, ResourceName};
+use std::time::Duration;
 
 /// A guard was lost. For good: nothing revives it; acquire anew.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +39,7 @@ pub enum LossCause {
     /// The deadline passed without any renewal being under way: the process slept, or renewal could not run.
     #[error("its deadline passed")]
     Expired,
-    /// The deadline passed while the outcome of a renewal was unknown.
+    /// The deadline passed while the outcome of a renewal was unknown, or a renewal under way.
     #[error("its deadline passed while a renewal was unresolved")]
     Unresolved,
     /// The store has a newer grant.
@@ -61,7 +62,33 @@ pub enum LossCause {
     NoProgress,
 }
 
+/// What [`LeaseGuard::ensure`](super::LeaseGuard::ensure) found wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnsureError {
+    /// The guard is lost.
+    #[error(transparent)]
+    Lost(#[from] Loss),
+    /// The guard is held, and less time is left than the step needs; it may be renewed meanwhile.
+    #[error(
+        "the lease on {resource} has {remaining:?} left, and {needed:?} are needed; wait for its renewal, or do not begin"
+    )]
+    TooLittle {
+        /// The resource.
+        resource: ResourceName,
+        /// What is left.
+        remaining: Duration,
+        /// What was asked for.
+        needed: Duration,
+    },
+}
+
 impl LossCause {
+    /// Whether this process set the limit itself, so that the store may still have the grant.
+    pub(super) fn is_own_limit(self) -> bool {
+        matches!(self, Self::HoldLimit | Self::NoProgress)
+    }
+
     /// The stable name in events and metrics.
     #[must_use]
     pub fn id(self) -> &'static str {

@@ -17,12 +17,12 @@
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
-
 //!
 //! # What can be seen
 //!
 //! `tracing` events under the target `leasehold`, named by their field `event`: `attempt`, `granted`, `renewed`,
-//! `renewal_failed`, `lost`, `permit`, `work_started`, `work_failed`, `effect_committed`, `effect_refused`, `released`.
+//! `renewal_failed`, `lost`, `permit`, `work_started`, `work_failed`, `effect_committed`, `effect_refused`, `released`,
+//! `release_failed` (in the background, after a guard was dropped: its TTL ends the grant).
 //!
 //! With the feature `metrics`, counters `leasehold_attempts_total`, `leasehold_grants_total`, `leasehold_releases_total`,
 //! `leasehold_renewals_total{outcome}`, `leasehold_losses_total{reason}`, `leasehold_work_failures_total`,
@@ -40,5 +40,5 @@ mod permit;
 
 pub use guard::{LeaseGuard, RunError};
 pub use keeper::{HoldOptions, Keeper};
-pub use loss::{Loss, LossCause};
+pub use loss::{EnsureError, Loss, LossCause};
 pub use permit::{Permit, StaleBehaviour};
