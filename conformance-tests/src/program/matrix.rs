@@ -13,7 +13,7 @@ pub(crate) struct Mode {
     ids: &'static [&'static str],
     /// The heading above its columns.
     pub(crate) heading: &'static str,
-    /// The heading of a column without a destination.
+    /// The heading of a column that has no destination, or needs none.
     pub(crate) column: &'static str,
     /// Not about a write.
     is_fact: bool,
@@ -27,8 +27,8 @@ const fn fact(ids: &'static [&'static str], column: &'static str) -> Mode {
     Mode { ids, heading: "A's lease after the pause", column, is_fact: true }
 }
 
-pub(crate) const NATIVE: Mode = write(&["native-live-owner", "native-mark"], "own fence");
-pub(crate) const UNCHECKED: Mode = write(&["native-unchecked"], "same row, unfenced");
+pub(crate) const NATIVE: Mode = Mode { column: "fence", ..write(&["native-live-owner", "native-mark"], "own") };
+pub(crate) const UNCHECKED: Mode = Mode { column: "unfenced", ..write(&["native-unchecked"], "own row") };
 pub(crate) const PLAIN: Mode = write(&["plain"], "no check at all");
 pub(crate) const GUARDED: Mode = write(&["guarded"], "guarded, B has sealed and written");
 pub(crate) const SEALED: Mode = write(&["sealed-not-written"], "guarded, B has only sealed");
@@ -89,9 +89,9 @@ pub(crate) fn word(mode: Mode, cell: Option<&Cell>) -> &'static str {
     }
 }
 
-/// A destination's heading.
-pub(crate) fn short(destination: &str) -> &str {
-    if destination == Cell::SAME_STORE { SAME } else { destination }
+/// The heading of one column.
+pub(crate) fn column<'a>(mode: Mode, destination: Option<&'a str>) -> &'a str {
+    destination.filter(|name| *name != Cell::SAME_STORE).unwrap_or(mode.column)
 }
 
 const SAME: &str = "same";

@@ -25,9 +25,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
         .map_err(|e| Failure::CouldNotRun(format!("cannot start the runtime: {e}")))?;
     let progress = Arc::new(Progress::new());
     let report = runtime.block_on(carry_out(&plan, args, &progress))?;
-    let mismatches = if plan.is_private() { expected.compare(&report)? } else { Vec::new() };
+    // What is expected is known of private servers only.
+    let (mismatches, stale) = match plan.is_private() {
+        true => (expected.compare(&report), expected.stale(&report)),
+        false => (Vec::new(), Vec::new()),
+    };
     publish(args, &report, &mismatches, &progress)?;
-    Ok(status(&report, &mismatches))
+    match stale.first() {
+        Some(_) => Err(Failure::Differs(stale.join("\n"))),
+        None => Ok(status(&report, &mismatches)),
+    }
 }
 
 async fn carry_out(plan: &Plan, args: &RunArgs, progress: &Arc<Progress>) -> Result<Report, Failure> {

@@ -94,11 +94,19 @@ impl Fleet {
     }
 }
 
+/// A folder for files, in memory where the system has such a place: what the suite does to a file is to kill a process that writes to it,
+/// which a disk would show no different, and the times in the cases should not be those of a busy disk. `TMPDIR` comes first.
 fn files() -> Result<TempDir, Failure> {
-    tempfile::Builder::new()
-        .prefix("leasehold-files-")
-        .tempdir()
-        .map_err(|e| Failure::CouldNotRun(format!("cannot make a temporary folder: {e}")))
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("leasehold-files-");
+    let in_memory = match std::env::var_os("TMPDIR") {
+        Some(_) => None,
+        None => builder.tempdir_in("/dev/shm").ok(),
+    };
+    match in_memory {
+        Some(folder) => Ok(folder),
+        None => builder.tempdir().map_err(|e| Failure::CouldNotRun(format!("cannot make a temporary folder: {e}"))),
+    }
 }
 
 fn start(role: Role, store: Store, folder: Option<&Path>) -> Result<Home, String> {

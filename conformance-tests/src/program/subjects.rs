@@ -11,9 +11,12 @@ use std::sync::Arc;
 /// How soon a forgetful client may forget an idle name.
 const FORGET_AFTER_MS: &str = "200";
 
+/// How long one call may take: the suite runs many cases at once, on machines that are busy with other things too.
+const CALL_TIMEOUT_MS: &str = "10000";
+
 /// The subject for `backend` on the store at `home`, in `namespace`.
 pub(crate) fn on_store(backend: Backend, home: &Home, namespace: &str, tidy: &Tidy) -> Arc<dyn Subject> {
-    let url = home.url_with(&[("namespace", namespace)]);
+    let url = home.url_with(&[("namespace", namespace), ("call_timeout_ms", CALL_TIMEOUT_MS)]);
     let url = match url.strip_prefix("redis://") {
         Some(rest) if backend == Backend::RedisFred => format!("redis+fred://{rest}"),
         _ => url,

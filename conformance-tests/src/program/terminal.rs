@@ -69,7 +69,7 @@ fn two_workers(report: &Report, paint: Paint) -> String {
         }
         line(&mut out, &format!("\n{title}"));
         let mut table = layout::table();
-        let headings = columns.iter().map(|(mode, destination)| destination.map_or(mode.column, matrix::short));
+        let headings = columns.iter().map(|(mode, destination)| matrix::column(*mode, *destination));
         table.set_header(std::iter::once("backend").chain(headings));
         for backend in &report.backends {
             let words =
