@@ -17,6 +17,7 @@
 
 pub mod cases;
 mod context;
+pub mod faults;
 mod history;
 pub mod judge;
 mod place;

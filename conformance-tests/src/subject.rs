@@ -1,9 +1,11 @@
 //! What is tested: a lease backend on some store, and the destinations that stale writes are sent to.
 
+use crate::faults::{FaultBench, HandEdit, at_calls};
 use lease_core::{GuardError, GuardedDestination, LeaseBackend, LeaseError, ResourceName};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A future on the heap.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -33,6 +35,18 @@ pub trait Subject: std::fmt::Debug + Send + Sync {
     /// The hands on the server, where the suite has any.
     fn server(&self) -> Option<Arc<dyn ServerControl>>;
 
+    /// Clients behind a path that can be disturbed, each of whose calls takes at most `call_timeout`. `None`: there is none; an error:
+    /// there should be one and why it is not there. Unless it is overridden, the faults are [at the calls](at_calls) of one client.
+    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
+        let client = self.client().await;
+        Some(client.map(|client| at_calls(client, call_timeout)).map_err(|error| error.to_string()))
+    }
+
+    /// An administrator's hands on the store's records, where the suite has any. `None` unless it is overridden.
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
+        None
+    }
+
     /// Whether the store lives in this process and ends with it, so that no other process can reach it and nothing of it
     /// survives: what the suite cannot try is then known not to hold. `false` unless it is overridden.
     fn lives_in_process(&self) -> bool {
@@ -54,6 +68,38 @@ pub trait ServerControl: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// When it does not come back.
     fn kill_and_restart(&self) -> Result<(u32, u32), String>;
+
+    /// Stops all its processes (`SIGSTOP`): it accepts connections and answers nothing. Returns its process id.
+    ///
+    /// # Errors
+    /// When it cannot be stopped; always, unless it is overridden.
+    fn pause(&self) -> Result<u32, String> {
+        Err("it cannot be paused (`ServerControl::pause`)".to_owned())
+    }
+
+    /// Resumes it after [`pause`](Self::pause).
+    ///
+    /// # Errors
+    /// When it cannot be resumed; always, unless it is overridden.
+    fn resume(&self) -> Result<(), String> {
+        Err("it cannot be resumed (`ServerControl::resume`)".to_owned())
+    }
+
+    /// Kills it (`SIGKILL`). Returns the process id that it had.
+    ///
+    /// # Errors
+    /// When it cannot be killed; always, unless it is overridden.
+    fn kill(&self) -> Result<u32, String> {
+        Err("it cannot be killed without a restart (`ServerControl::kill`)".to_owned())
+    }
+
+    /// Starts it again on the same data after [`kill`](Self::kill); returns when it is ready, with its process id.
+    ///
+    /// # Errors
+    /// When it does not come back; always, unless it is overridden.
+    fn start(&self) -> Result<u32, String> {
+        Err("it cannot be started (`ServerControl::start`)".to_owned())
+    }
 }
 
 /// A guarded destination that the suite can also write to as careless callers do.

@@ -3,9 +3,9 @@
 use crate::ServerError;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A proxy on 127.0.0.1. Dropping it cuts what passes through it.
 #[derive(Debug)]
@@ -48,8 +48,11 @@ pub enum Once {
     CutBeforeReply,
     /// The client gets no reply on this connection any more; the server's is swallowed.
     SwallowReply,
-    /// The request is kept until [`Proxy::deliver`]; the client gets no reply meanwhile, and may go away.
+    /// The request is kept until [`Proxy::deliver`]; the client gets no reply on this connection any more, and may go away. What it
+    /// sends behind the request, such as a cancellation, waits until the server has answered the request.
     HoldRequest,
+    /// The server's reply is kept until [`Proxy::deliver`].
+    HoldReply,
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +67,9 @@ struct Shared {
 struct State {
     requests: Mode,
     replies: Mode,
-    once: Option<Once>,
+    /// How many requests pass before the armed fault, and the fault.
+    once: Option<(u32, Once)>,
+    happened: bool,
     /// Counts the deliveries, so that a held request knows its own.
     deliveries: u64,
     refuse: bool,
@@ -108,18 +113,36 @@ impl Proxy {
         self.set(Direction::Replies, mode);
     }
 
-    /// Arms a fault for the next request.
+    /// Arms a fault for the next request, instead of one that was armed before.
     pub fn once(&self, fault: Once) {
-        self.shared.state().once = Some(fault);
+        self.once_after(0, fault);
     }
 
-    /// Whether an armed fault has happened: the witness.
+    /// Arms a fault for the request after the next `passed` ones, instead of one that was armed before. Requests are counted as they
+    /// arrive here, in pieces, on all connections together; what a client sends by itself (to keep a connection alive, say) counts too.
+    pub fn once_after(&self, passed: u32, fault: Once) {
+        let mut state = self.shared.state();
+        state.once = Some((passed, fault));
+        state.happened = false;
+    }
+
+    /// Whether the fault that was armed last has happened: the witness.
     #[must_use]
     pub fn happened(&self) -> bool {
-        self.shared.state().once.is_none()
+        self.shared.state().happened
     }
 
-    /// Delivers the requests that [`Once::HoldRequest`] kept.
+    /// Takes an armed fault back, passes everything again, takes new connections again, and delivers what was kept.
+    pub fn heal(&self) {
+        let mut state = self.shared.state();
+        state.once = None;
+        state.refuse = false;
+        (state.requests, state.replies) = (Mode::Pass, Mode::Pass);
+        drop(state);
+        self.deliver();
+    }
+
+    /// Delivers what [`Once::HoldRequest`] and [`Once::HoldReply`] kept.
     pub fn deliver(&self) {
         let mut state = self.shared.state();
         state.deliveries = state.deliveries.saturating_add(1);
@@ -173,6 +196,28 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The armed fault, if it is this request's turn.
+    fn fault(&self) -> Option<Once> {
+        let mut state = self.state();
+        match state.once.as_mut() {
+            None => None,
+            Some((0, fault)) => {
+                let fault = *fault;
+                state.once = None;
+                state.happened = true;
+                Some(fault)
+            }
+            Some((passed, _)) => {
+                *passed = passed.saturating_sub(1);
+                None
+            }
+        }
+    }
+
+    fn wait_for_delivery(&self, before: u64) {
+        self.wait_while(|state| state.deliveries == before);
+    }
+
     fn wait_while(&self, keep: impl Fn(&State) -> bool) {
         let state = self.state();
         drop(self.changed.wait_while(state, |state| !state.closed && keep(state)));
@@ -197,52 +242,92 @@ fn start(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> std::io:
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     shared.state().connections.push((client.try_clone()?, server.try_clone()?));
-    let muted = Arc::new(AtomicU64::new(0));
-    let (from, to, state, mute) = (client.try_clone()?, server.try_clone()?, Arc::clone(shared), Arc::clone(&muted));
-    std::thread::spawn(move || carry_requests(from, to, &state, &mute));
+    let replies = Arc::new(Replies::default());
+    let (from, to, state, own) = (client.try_clone()?, server.try_clone()?, Arc::clone(shared), Arc::clone(&replies));
+    std::thread::spawn(move || carry_requests(from, to, &state, &own));
     let state = Arc::clone(shared);
-    std::thread::spawn(move || carry_replies(server, client, &state, &muted));
+    std::thread::spawn(move || carry_replies(server, client, &state, &replies));
     Ok(())
+}
+
+/// The replies of one connection.
+#[derive(Debug, Default)]
+struct Replies {
+    /// What happens to the next ones.
+    way: AtomicU64,
+    /// The number of deliveries before the one that kept replies wait for.
+    deliveries: AtomicU64,
+    /// How many have arrived.
+    arrived: AtomicU64,
+    /// The server has gone.
+    ended: AtomicBool,
 }
 
 /// The next replies of the connection are swallowed.
 const SWALLOW: u64 = 1;
 /// The next reply of the connection cuts it.
 const CUT: u64 = 2;
+/// The next reply of the connection is kept.
+const KEEP: u64 = 3;
 
-fn carry_requests(mut client: TcpStream, mut server: TcpStream, shared: &Shared, mute: &AtomicU64) {
+fn carry_requests(mut client: TcpStream, mut server: TcpStream, shared: &Shared, replies: &Replies) {
     let mut piece = vec![0; 65_536];
     while let Ok(length @ 1..) = client.read(&mut piece) {
         shared.requests.fetch_add(1, Ordering::SeqCst);
         let data = piece.get(..length).unwrap_or_default();
-        let once = shared.state().once.take();
-        match once {
+        let fault = shared.fault();
+        match fault {
             Some(Once::CutBeforeRequest) => return cut_both(&client, &server),
             Some(Once::CutAfterRequest) => cut(&client),
-            Some(Once::CutBeforeReply) => mute.store(CUT, Ordering::SeqCst),
-            Some(Once::SwallowReply) => mute.store(SWALLOW, Ordering::SeqCst),
+            Some(Once::CutBeforeReply) => replies.way.store(CUT, Ordering::SeqCst),
+            Some(Once::SwallowReply) => replies.way.store(SWALLOW, Ordering::SeqCst),
+            Some(Once::HoldReply) => {
+                replies.deliveries.store(shared.state().deliveries, Ordering::SeqCst);
+                replies.way.store(KEEP, Ordering::SeqCst);
+            }
             Some(Once::HoldRequest) => {
-                mute.store(SWALLOW, Ordering::SeqCst);
+                replies.way.store(SWALLOW, Ordering::SeqCst);
                 let before = shared.state().deliveries;
-                shared.wait_while(|state| state.deliveries == before);
+                shared.wait_for_delivery(before);
             }
             None => {}
         }
+        let arrived = replies.arrived.load(Ordering::SeqCst);
         if !pass(data, &mut server, shared, |state| state.requests) {
             break;
+        }
+        if fault == Some(Once::HoldRequest) {
+            wait_for_reply(shared, replies, arrived);
         }
     }
     // The client has gone; a server that is still working on its last request sees an orderly end.
     drop(server.shutdown(Shutdown::Write));
 }
 
-fn carry_replies(mut server: TcpStream, mut client: TcpStream, shared: &Shared, mute: &AtomicU64) {
+/// How long a server may take to answer a request that was held up, before what came behind it is passed on too. Nothing fails when it is
+/// over.
+const ANSWER: Duration = Duration::from_secs(5);
+
+fn wait_for_reply(shared: &Shared, replies: &Replies, before: u64) {
+    let begin = Instant::now();
+    let waits = || replies.arrived.load(Ordering::SeqCst) == before && !replies.ended.load(Ordering::SeqCst);
+    while waits() && begin.elapsed() < ANSWER && !shared.state().closed {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn carry_replies(mut server: TcpStream, mut client: TcpStream, shared: &Shared, replies: &Replies) {
     let mut piece = vec![0; 65_536];
     while let Ok(length @ 1..) = server.read(&mut piece) {
+        replies.arrived.fetch_add(1, Ordering::SeqCst);
         shared.replies.fetch_add(1, Ordering::SeqCst);
-        match mute.load(Ordering::SeqCst) {
-            CUT => return cut_both(&client, &server),
+        match replies.way.load(Ordering::SeqCst) {
+            CUT => break,
             SWALLOW => continue,
+            KEEP => {
+                shared.wait_for_delivery(replies.deliveries.load(Ordering::SeqCst));
+                replies.way.store(0, Ordering::SeqCst);
+            }
             _ => {}
         }
         let data = piece.get(..length).unwrap_or_default();
@@ -250,6 +335,7 @@ fn carry_replies(mut server: TcpStream, mut client: TcpStream, shared: &Shared, 
             break;
         }
     }
+    replies.ended.store(true, Ordering::SeqCst);
     cut_both(&client, &server);
 }
 

@@ -94,3 +94,35 @@ fn modes_per_direction() {
     assert_eq!(increment(&mut client), None);
     assert_eq!(proxy.counts().0, 3);
 }
+
+#[test]
+fn a_fault_can_be_at_a_later_request_and_be_taken_back() {
+    let (server, proxy) = bench();
+    proxy.once_after(2, Once::CutBeforeRequest);
+    let mut client = connect(proxy.port());
+    assert_eq!(increment(&mut client).unwrap(), ":1");
+    assert_eq!(increment(&mut client).unwrap(), ":2");
+    assert!(!proxy.happened());
+    assert_eq!(increment(&mut client), None);
+    assert!(proxy.happened());
+    proxy.once_after(1, Once::CutBeforeRequest);
+    let mut client = connect(proxy.port());
+    assert_eq!(increment(&mut client).unwrap(), ":3");
+    proxy.heal();
+    assert_eq!(increment(&mut client).unwrap(), ":4");
+    assert!(!proxy.happened());
+    until(&server, 4);
+}
+
+#[test]
+fn a_held_reply_arrives_late_and_in_order() {
+    let (server, proxy) = bench();
+    proxy.once(Once::HoldReply);
+    let mut client = connect(proxy.port());
+    assert_eq!(increment(&mut client), None);
+    until(&server, 1);
+    assert!(proxy.happened());
+    proxy.deliver();
+    assert_eq!(read(&mut client).unwrap(), ":1");
+    assert_eq!(increment(&mut client).unwrap(), ":2", "only once");
+}

@@ -1,6 +1,7 @@
 //! The program `lease-conformance`: the command line, private servers, the workspace's own stores, and what is printed.
 
 mod ask;
+mod bench;
 mod cli;
 mod diff;
 mod evidence;

@@ -5,7 +5,7 @@ use crate::subject::ServerControl;
 use lease_servers::{EtcdSetup, PostgresSetup, RedisSetup, Server, ServerError};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
 /// One store: a server, or a file.
@@ -138,15 +138,41 @@ fn start(role: Role, store: Store, folder: Option<&Path>) -> Result<Home, String
 #[derive(Debug)]
 struct Hands(Mutex<Server>);
 
+impl Hands {
+    /// A panic of another user left at worst a server that is down, which the next start mends.
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl ServerControl for Hands {
     fn kill_and_restart(&self) -> Result<(u32, u32), String> {
-        // A panic of another user left at worst a server that is down, which this mends.
-        let mut server = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = server.pid().ok_or("it was down before")?;
+        Ok((self.kill()?, self.start()?))
+    }
+
+    fn pause(&self) -> Result<u32, String> {
+        let server = self.server();
+        let pid = server.pid().ok_or("it is down")?;
+        server.pause();
+        Ok(pid)
+    }
+
+    fn resume(&self) -> Result<(), String> {
+        self.server().resume();
+        Ok(())
+    }
+
+    fn kill(&self) -> Result<u32, String> {
+        let mut server = self.server();
+        let pid = server.pid().ok_or("it was down before")?;
         server.kill();
+        Ok(pid)
+    }
+
+    fn start(&self) -> Result<u32, String> {
+        let mut server = self.server();
         server.restart().map_err(|e| e.to_string())?;
-        let after = server.pid().ok_or("it is down after the restart")?;
-        Ok((before, after))
+        server.pid().ok_or_else(|| "it is down after the start".to_owned())
     }
 }
 

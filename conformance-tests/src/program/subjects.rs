@@ -1,12 +1,15 @@
 //! The lease backends of this workspace as subjects of the suite.
 
+use super::bench::ProxyBench;
 use super::servers::Home;
 use super::tidy::Tidy;
 use super::{Backend, stores};
+use crate::faults::{FaultBench, HandEdit, at_calls};
 use crate::subject::{PlainWriter, ServerControl, Subject};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::{LeaseBackend, LeaseError, ResourceName};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How soon a forgetful client may forget an idle name.
 const FORGET_AFTER_MS: &str = "200";
@@ -58,9 +61,21 @@ impl Subject for OnStore {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         self.control.clone()
     }
+
+    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
+        if self.backend.store().server().is_some() {
+            return Some(ProxyBench::before(&self.url, call_timeout));
+        }
+        let client = self.client().await;
+        Some(client.map(|client| at_calls(client, call_timeout)).map_err(|error| error.to_string()))
+    }
+
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
+        Some(Arc::new(ConnectsFirst { url: self.url.clone() }))
+    }
 }
 
-/// A plain writer that connects when it is used, since a subject hands it out without waiting.
+/// Hands on the store that connect when they are used, since a subject hands it out without waiting.
 #[derive(Debug)]
 struct ConnectsFirst {
     url: String,
@@ -70,6 +85,13 @@ struct ConnectsFirst {
 impl PlainWriter for ConnectsFirst {
     async fn write(&self, resource: &ResourceName, value: &str) -> Result<(), LeaseError> {
         stores::plain_writer(&self.url).await?.write(resource, value).await
+    }
+}
+
+#[async_trait::async_trait]
+impl HandEdit for ConnectsFirst {
+    async fn delete_record(&self, resource: &ResourceName) -> Result<(), LeaseError> {
+        stores::delete_record(&self.url, resource).await
     }
 }
 

@@ -106,6 +106,13 @@ impl Plain {
     pub(super) async fn open(url: &str) -> Result<Self, LeaseError> {
         Own::open(url).await.map(Self)
     }
+
+    /// Deletes the record of a resource's lease; the etcd lease that it hung on stays.
+    pub(super) async fn delete_record(&self, resource: &ResourceName) -> Result<(), LeaseError> {
+        let mut client = self.0.client.clone();
+        let key = format!("{}/lease/grant/{resource}", self.0.namespace);
+        raw::bounded(Operation::CleanUp, client.delete(key, None)).await.map(drop)
+    }
 }
 
 #[async_trait::async_trait]

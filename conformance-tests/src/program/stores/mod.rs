@@ -15,7 +15,7 @@ mod raw;
 
 use super::Failure;
 use crate::subject::{PlainWriter, ServerControl, TestDestination};
-use lease_core::{GuardError, LeaseError};
+use lease_core::{GuardError, LeaseError, ResourceName};
 use std::sync::Arc;
 
 /// Opens the destination at `url`.
@@ -44,6 +44,23 @@ pub(crate) async fn plain_writer(url: &str) -> Result<Arc<dyn PlainWriter>, Leas
         "etcd" | "etcds" => Ok(Arc::new(etcd::Plain::open(url).await?)),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(postgres::Plain::open(url).await?)),
+        other => Err(compiled_out(other)),
+    }
+}
+
+/// Deletes the record of a resource's lease in the lease store at `url`, as an administrator would.
+pub(crate) async fn delete_record(url: &str, resource: &ResourceName) -> Result<(), LeaseError> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => sqlite::Plain::open(url).await?.delete_record(resource).await,
+        #[cfg(any(feature = "redis", feature = "redis-fred"))]
+        "redis" | "rediss" | "redis+fred" | "rediss+fred" => {
+            redis::Plain::open(url).await?.delete_record(resource).await
+        }
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd::Plain::open(url).await?.delete_record(resource).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres::Plain::open(url).await?.delete_record(resource).await,
         other => Err(compiled_out(other)),
     }
 }

@@ -108,6 +108,14 @@ impl Plain {
     pub(super) async fn open(url: &str) -> Result<Self, LeaseError> {
         Own::new(url).map(Self)
     }
+
+    /// Deletes the record of a resource's lease.
+    pub(super) async fn delete_record(&self, resource: &ResourceName) -> Result<(), LeaseError> {
+        let mut connection = self.0.connect().await?;
+        let sql = format!("DELETE FROM \"{}\".lease WHERE name = $1", self.0.namespace);
+        let delete = sqlx::query(AssertSqlSafe(sql)).bind(resource.as_str()).execute(&mut connection);
+        raw::bounded(Operation::CleanUp, delete).await.map(drop)
+    }
 }
 
 #[async_trait::async_trait]

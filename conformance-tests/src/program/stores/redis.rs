@@ -102,6 +102,13 @@ impl Plain {
     pub(super) async fn open(url: &str) -> Result<Self, LeaseError> {
         Own::open(url).await.map(Self)
     }
+
+    /// Deletes the record of a resource's lease.
+    pub(super) async fn delete_record(&self, resource: &ResourceName) -> Result<(), LeaseError> {
+        let mut command = redis::cmd("DEL");
+        command.arg(self.0.key(resource, "lease"));
+        self.0.run(Operation::CleanUp, &command).await
+    }
 }
 
 #[async_trait::async_trait]
