@@ -12,17 +12,21 @@ pub(crate) struct Settings {
     replicas: Option<u64>,
     append_only: Option<bool>,
     append_fsync: Option<String>,
+    /// Whether the file is not synced while it is rewritten, whatever `append_fsync` says.
+    rewrite_unsynced: Option<bool>,
     eviction: Option<String>,
 }
 
 impl Settings {
-    /// Reads them from the text of `INFO` and the value of `appendfsync`.
-    pub(crate) fn read(info: Option<&str>, append_fsync: Option<String>) -> Self {
+    /// Reads them from the text of `INFO`, and from the names and values that `CONFIG GET` answered.
+    pub(crate) fn read(info: Option<&str>, config: &[String]) -> Self {
         let field = |name: &str| {
             info.unwrap_or_default()
                 .lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|v| v.trim().to_owned()))
         };
+        let value =
+            |name: &str| config.chunks_exact(2).find_map(|pair| (pair.first()? == name).then(|| pair.get(1))?);
         let flag = |name: &str| field(name).map(|value| value == "1");
         Self {
             version: field("redis_version"),
@@ -30,7 +34,8 @@ impl Settings {
             role: field("role"),
             replicas: field("connected_slaves").and_then(|n| n.parse().ok()),
             append_only: flag("aof_enabled"),
-            append_fsync,
+            append_fsync: value("appendfsync").cloned(),
+            rewrite_unsynced: value("no-appendfsync-on-rewrite").map(|value| value == "yes"),
             eviction: field("maxmemory_policy"),
         }
     }
@@ -64,6 +69,7 @@ impl Settings {
         self.keeps_everything()
             && self.append_only == Some(true)
             && self.append_fsync.as_deref() == Some("always")
+            && self.rewrite_unsynced == Some(false)
             && self.replicas == Some(0)
     }
 
@@ -99,8 +105,14 @@ mod tests {
         # Persistence\r\naof_enabled:1\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n# Cluster\r\ncluster_enabled:0\r\n";
 
     fn settings(from: &str, to: &str, fsync: Option<&str>) -> Settings {
+        let config = fsync.map(|fsync| ["appendfsync", fsync, "no-appendfsync-on-rewrite", "no"]);
+        settings_with(from, to, config.as_ref().map_or(&[], |config| config.as_slice()))
+    }
+
+    fn settings_with(from: &str, to: &str, config: &[&str]) -> Settings {
         assert!(INFO.contains(from));
-        Settings::read(Some(&INFO.replace(from, to)), fsync.map(Into::into))
+        let config: Vec<String> = config.iter().map(|text| (*text).to_owned()).collect();
+        Settings::read(Some(&INFO.replace(from, to)), &config)
     }
 
     #[test]
@@ -125,7 +137,14 @@ mod tests {
             assert_eq!(survives(&settings(from, to, fsync)), (false, false), "{to} {fsync:?}");
         }
         assert!(!settings("noeviction", "allkeys-lru", None).backend_claims().has(Claim::FencingToken));
-        let unread = Settings::read(None, None);
+        for config in [
+            &["no-appendfsync-on-rewrite", "yes", "appendfsync", "always"][..],
+            &["appendfsync", "always"],
+            &["no-appendfsync-on-rewrite", "no"],
+        ] {
+            assert_eq!(survives(&settings_with("", "", config)), (false, false), "{config:?}");
+        }
+        let unread = Settings::read(None, &[]);
         assert!(!unread.backend_claims().has(Claim::CrossProcess));
         assert!(unread.check_usable().is_ok());
     }

@@ -2,6 +2,9 @@
 
 use crate::link::{Call, LinkError, ServerReply};
 use lease_core::{Advice, Effect, LeaseError, Operation, ResourceName};
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a request gave no answer to use.
@@ -80,6 +83,50 @@ pub(crate) fn lost(error: LinkError, operation: Operation, limit: Duration) -> L
             advice: Advice::Fix,
             source: Some(Box::new(reply)),
         },
+    }
+}
+
+/// Why no connection could be made, for one of the calls that waited for it.
+pub(crate) fn share(error: &Arc<LeaseError>) -> LeaseError {
+    let source = || error.source().is_some().then(|| lease_core::Source::from(SharedSource(Arc::clone(error))));
+    match &**error {
+        LeaseError::LoginRefused { store, reason, .. } => {
+            LeaseError::LoginRefused { store: store.clone(), reason: reason.clone(), source: source() }
+        }
+        LeaseError::Unreachable { store, reason, .. } => {
+            LeaseError::Unreachable { store: store.clone(), reason: reason.clone(), source: source() }
+        }
+        LeaseError::NotSetUp { reason, advice, .. } => {
+            LeaseError::NotSetUp { reason: reason.clone(), advice: advice.clone(), source: source() }
+        }
+        other => LeaseError::Store {
+            operation: Operation::Connect,
+            reason: other.to_string(),
+            effect: Effect::None,
+            advice: other.advice(),
+            source: source(),
+        },
+    }
+}
+
+/// The source of an error that several calls share.
+struct SharedSource(Arc<LeaseError>);
+
+impl fmt::Debug for SharedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0.source())
+    }
+}
+
+impl fmt::Display for SharedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.source().map_or(Ok(()), |source| write!(f, "{source}"))
+    }
+}
+
+impl Error for SharedSource {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source().and_then(Error::source)
     }
 }
 

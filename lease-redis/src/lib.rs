@@ -26,7 +26,7 @@
 //! | `fencing-token`, `cross-process` | `maxmemory-policy noeviction` | any other policy may remove a live record when memory runs out |
 //! | `native-fence-live-owner` | always | the fence looks at the record in the same script as the write; no record, no write |
 //! | `idle-names-forgotten` | always | records expire by themselves, and the server's clock is the lower bound of the next value |
-//! | `lease-survives-restart`, `token-survives-restart`, destination: `mark-survives-restart` | `noeviction`, `appendonly yes`, `appendfsync always`, no replicas | otherwise the latest writes may be lost with the process, the machine, or a failover |
+//! | `lease-survives-restart`, `token-survives-restart`, destination: `mark-survives-restart` | `noeviction`, `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no`, no replicas | otherwise the latest writes may be lost with the process, the machine, or a failover |
 //! | destination: `refusal-uncommittable` | always | a refused script ends before the caller's part begins |
 //! | `list-by-prefix` | never | Redis would have to scan its whole key space |
 //! | destination: `mark-rolls-back` | never | a script that fails half-way is not rolled back: the mark stays |

@@ -273,6 +273,61 @@ both! {
         assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
     }
 
+    async fn a_connection_that_let_a_caller_go_unanswered_is_not_used_again(server: &mut Server, client: &str) {
+        let proxy = Proxy::to(server.port()).unwrap();
+        let url = proxied(server, client, &proxy, "call_timeout_ms=5000");
+        let backend = RedisBackend::connect(&url).await.unwrap();
+        let lease = acquire(&backend, &attempt("r", 30_000)).await;
+        assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)));
+        // As a guard does whose TTL is short: it stops waiting long before the call's own limit, and tries again.
+        proxy.once(Once::SwallowReply);
+        let stalled = tokio::time::timeout(Duration::from_secs(1), backend.renew(&lease)).await;
+        assert!(stalled.is_err() && proxy.happened());
+        let again = backend.renew(&lease).await;
+        assert!(matches!(again, Ok(Renewal::Renewed(_))), "{again:?}");
+    }
+
+    async fn many_calls_share_one_failure_to_connect(server: &mut Server, client: &str) {
+        let backend = backend(server, client).await;
+        let connections = |server: &Server| -> u64 {
+            let stats = cli(server, &["-a", "s3cret", "--no-auth-warning", "INFO", "stats"]);
+            stats.lines().find_map(|l| l.strip_prefix("total_connections_received:")).unwrap().trim().parse().unwrap()
+        };
+        cli(server, &["CONFIG", "SET", "requirepass", "s3cret"]);
+        cli(server, &["-a", "s3cret", "--no-auth-warning", "CLIENT", "KILL", "TYPE", "normal"]);
+        // The first may find the old connection cut.
+        while !matches!(backend.inspect(&name("r")).await, Err(LeaseError::LoginRefused { .. })) {}
+        let before = connections(server);
+        let mut calls = tokio::task::JoinSet::new();
+        for n in 0..300 {
+            let backend = backend.clone();
+            calls.spawn(async move { backend.acquire(&attempt(&format!("r{n}"), 60_000)).await.unwrap_err() });
+        }
+        for error in calls.join_all().await {
+            assert!(matches!(error, LeaseError::LoginRefused { .. }), "{error}");
+        }
+        let made = connections(server) - before;
+        assert!(made < 100, "{made} connections for 300 calls");
+    }
+
+    async fn connections_that_hang_do_not_pile_up(server: &mut Server, client: &str) {
+        let backend = RedisBackend::connect(&url(server, client, "call_timeout_ms=50")).await.unwrap();
+        let lease = acquire(&backend, &attempt("r", 60_000)).await;
+        let connections = |server: &Server| -> u64 {
+            let stats = cli(server, &["INFO", "stats"]);
+            stats.lines().find_map(|l| l.strip_prefix("total_connections_received:")).unwrap().trim().parse().unwrap()
+        };
+        let before = connections(server);
+        server.pause();
+        for _ in 0..40 {
+            assert!(backend.renew(&lease).await.is_err());
+        }
+        server.resume();
+        let made = connections(server) - before;
+        assert!(made < 10, "{made} connections for 40 calls to a server that hangs");
+        while backend.renew(&lease).await.is_err() {}
+    }
+
     async fn many_calls_share_one_connection(server: &mut Server, client: &str) {
         let backend = backend(server, client).await;
         let mut calls = tokio::task::JoinSet::new();

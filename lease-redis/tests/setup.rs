@@ -155,6 +155,8 @@ both! {
         assert_eq!(survives(setup()).await, (true, true));
         assert_eq!(survives(RedisSetup { append_only: false, ..setup() }).await, (false, true));
         assert_eq!(survives(RedisSetup { append_fsync: "everysec", ..setup() }).await, (false, true));
+        let extra_args = vec!["--no-appendfsync-on-rewrite".into(), "yes".into()];
+        assert_eq!(survives(RedisSetup { extra_args, ..setup() }).await, (false, true));
         assert_eq!(survives(RedisSetup { maxmemory_policy: "volatile-lru", ..setup() }).await, (false, false));
         assert_eq!(survives(RedisSetup { maxmemory_policy: "allkeys-lru", ..setup() }).await, (false, false));
     }

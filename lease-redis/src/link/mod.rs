@@ -1,7 +1,8 @@
 //! The seam between this backend and a client crate: one connection, one request, and what became of it.
 //!
 //! Connections are opened anew here, not by the client crate, so that both clients behave alike: nothing is ever sent twice, the
-//! server's settings are read again with each new connection, and a connection that let a request time out is not used again.
+//! server's settings are read again with each new connection, and a connection that let a request time out, or its caller give up after a
+//! while, is not used again.
 
 #[cfg(feature = "client-fred")]
 mod fred;
@@ -17,11 +18,11 @@ pub(crate) use script::Script;
 
 use crate::claims::Settings;
 use crate::config::RedisConfig;
-use crate::error::{CallError, lost};
+use crate::error::{CallError, lost, share};
 use lease_core::{LeaseError, Operation};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// One connection of a client crate.
@@ -40,7 +41,7 @@ pub(crate) trait Opener: std::fmt::Debug + Send + Sync {
     async fn open(&self) -> Result<Arc<dyn Wire>, LeaseError>;
 }
 
-/// The way to one server: at most one connection at a time, opened when it is needed.
+/// The way to one server: one connection, opened when it is needed.
 #[derive(Clone, Debug)]
 pub(crate) struct Link(Arc<Shared>);
 
@@ -51,9 +52,18 @@ struct Shared {
     call_timeout: Duration,
     connect_timeout: Duration,
     present: RwLock<Present>,
-    /// Held by whoever opens a connection, so that a thousand waiting calls open one.
-    opening: RwLock<Arc<Mutex<()>>>,
+    /// What calls wait for: a thousand of them open one connection, and share its failure.
+    opening: Mutex<Option<Opening>>,
 }
+
+/// A connection that is being opened.
+#[derive(Debug)]
+struct Opening {
+    since: Instant,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+type Outcome = Result<Arc<dyn Wire>, Arc<LeaseError>>;
 
 #[derive(Debug, Default)]
 struct Present {
@@ -72,7 +82,7 @@ impl Link {
             call_timeout: config.options.call_timeout,
             connect_timeout: config.options.connect_timeout,
             present: RwLock::default(),
-            opening: RwLock::default(),
+            opening: Mutex::default(),
         })))
     }
 
@@ -92,21 +102,43 @@ impl Link {
     }
 
     async fn wire(&self) -> Result<Arc<dyn Wire>, LeaseError> {
-        if let Some(wire) = self.0.usable() {
-            return Ok(wire);
+        let mut outcome = match self.0.usable() {
+            Some(wire) => return Ok(wire),
+            None => self.outcome(),
+        };
+        // A task that ends without an outcome has panicked, or ended with its runtime.
+        let outcome = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        match outcome {
+            Some(Ok(wire)) => Ok(wire),
+            Some(Err(error)) => Err(share(&error)),
+            None => Err(unreachable(&self.0.address, "the task that opened a connection has ended".into(), None)),
         }
-        let turn = self.0.opening().lock_owned().await;
+    }
+
+    /// What comes of the connection that is being opened; if there is none, or if it hangs, of a new one.
+    fn outcome(&self) -> watch::Receiver<Option<Outcome>> {
+        let mut opening = self.0.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wire) = self.0.usable() {
-            return Ok(wire);
+            return watch::channel(Some(Ok(wire))).1;
         }
+        // Beside one that hangs: the path may work again. A quarter of its time, so that they do not pile up either.
+        let hangs = self.0.connect_timeout.checked_div(4).unwrap_or_default();
+        if let Some(Opening { since, outcome }) = &*opening
+            && since.elapsed() < hangs
+            && outcome.has_changed().is_ok()
+        {
+            return outcome.clone();
+        }
+        let (sender, outcome) = watch::channel(None);
+        *opening = Some(Opening { since: Instant::now(), outcome: outcome.clone() });
         // A task of its own: a caller whose time is up must not undo a connection that is nearly there.
         let shared = Arc::clone(&self.0);
-        let opened = tokio::spawn(async move {
-            let opened = shared.open().await;
-            drop(turn);
-            opened
+        tokio::spawn(async move {
+            let outcome = shared.open().await.map_err(Arc::new);
+            shared.opened(&sender);
+            sender.send_replace(Some(outcome));
         });
-        opened.await.unwrap_or_else(|e| Err(unreachable(&self.0.address, e.to_string(), None)))
+        outcome
     }
 }
 
@@ -131,15 +163,11 @@ impl Shared {
         self.present().wire.clone().filter(|wire| !wire.is_closed())
     }
 
-    fn opening(&self) -> Arc<Mutex<()>> {
-        Arc::clone(&self.opening.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Lets the next call open a connection beside one that was too slow for a whole call: it may hang in a path that works again.
-    fn overtake(&self, slow: &Arc<Mutex<()>>) {
-        let mut opening = self.opening.write().unwrap_or_else(PoisonError::into_inner);
-        if Arc::ptr_eq(&opening, slow) {
-            *opening = Arc::default();
+    /// Forgets an opening: what comes of it is for those who wait for it already.
+    fn opened(&self, sender: &watch::Sender<Option<Outcome>>) {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if opening.as_ref().is_some_and(|o| o.outcome.same_channel(&sender.subscribe())) {
+            *opening = None;
         }
     }
 
@@ -157,6 +185,10 @@ impl Shared {
             let settings = self.read_settings(&*wire).await?;
             settings.check_usable()?;
             let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+            // One that was opened beside this one may be in use already.
+            if let Some(wire) = present.wire.as_ref().filter(|wire| !wire.is_closed()) {
+                return Ok(Arc::clone(wire));
+            }
             *present = Present { wire: Some(Arc::clone(&wire)), settings };
             Ok(wire)
         };
@@ -170,10 +202,9 @@ impl Shared {
     /// An account that may not ask gets no answer, and the claims that depend on it are not made.
     async fn read_settings(&self, wire: &dyn Wire) -> Result<Settings, LeaseError> {
         let info = self.ask(wire, &["INFO"]).await?;
-        let fsync = self.ask(wire, &["CONFIG", "GET", "appendfsync"]).await?;
-        let fsync = fsync.and_then(|reply| reply.into_texts().into_iter().nth(1));
+        let fsync = self.ask(wire, &["CONFIG", "GET", "*appendfsync*"]).await?;
         let info = info.and_then(|reply| reply.into_texts().into_iter().next());
-        Ok(Settings::read(info.as_deref(), fsync))
+        Ok(Settings::read(info.as_deref(), &fsync.map(Reply::into_texts).unwrap_or_default()))
     }
 
     async fn ask(&self, wire: &dyn Wire, words: &[&str]) -> Result<Option<Reply>, LeaseError> {
@@ -226,9 +257,7 @@ impl Call<'_> {
     pub(crate) async fn command(&self, words: &[&str]) -> Result<Reply, CallError> {
         let shared = &self.link.0;
         let end = self.end.unwrap_or_else(Instant::now);
-        let opening = shared.opening();
         let Ok(wire) = timeout_at(end, self.link.wire()).await else {
-            shared.overtake(&opening);
             return Err(CallError::Failed(LeaseError::Timeout {
                 operation: self.operation,
                 limit: shared.call_timeout,
@@ -236,12 +265,14 @@ impl Call<'_> {
             }));
         };
         let wire = wire.map_err(CallError::Failed)?;
-        let left = end.saturating_duration_since(Instant::now());
-        match wire.request(words, left).await {
+        let mut waiting = Waiting { shared, wire: &wire, since: Instant::now(), is_over: false };
+        let answer = wire.request(words, end.saturating_duration_since(waiting.since)).await;
+        waiting.is_over = true;
+        match answer {
             Ok(reply) => Ok(reply),
             Err(LinkError::Server(reply)) => {
                 // A primary that became a replica: a new connection may lead to the new primary.
-                if reply.code() == "READONLY" {
+                if reply.says("READONLY") {
                     shared.retire(&wire);
                 }
                 Err(CallError::Server(reply))
@@ -259,5 +290,24 @@ impl Call<'_> {
 
     pub(crate) fn operation(&self) -> Operation {
         self.operation
+    }
+}
+
+/// A request that waits for its answer.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    wire: &'a Arc<dyn Wire>,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Drop for Waiting<'_> {
+    /// Its caller has given up, as a guard does whose TTL is short. After a while that is a reason to try another connection: this one may be dead
+    /// without anybody saying so.
+    fn drop(&mut self) {
+        let a_while = self.shared.call_timeout.checked_div(10).unwrap_or_default();
+        if !self.is_over && self.since.elapsed() >= a_while {
+            self.shared.retire(self.wire);
+        }
     }
 }
