@@ -2,6 +2,7 @@
 
 use super::ask::{AskedBackend, RunArgs};
 use super::{Failure, USAGE};
+use crate::CaseInfo;
 use crate::report::Report;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -117,19 +118,20 @@ fn list() -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn explain(prefix: &str) -> Result<u8, Failure> {
+/// The cases whose id begins with `prefix`; none is an error.
+pub(crate) fn cases_of(prefix: &str) -> Result<Vec<&'static CaseInfo>, Failure> {
     let found: Vec<_> = crate::cases().iter().filter(|case| case.id.starts_with(prefix)).collect();
     if found.is_empty() {
-        return Err(Failure::Usage(format!("no case begins with `{prefix}`; `lease-conformance list` shows them all")));
+        let advice = "`lease-conformance list` shows them all";
+        return Err(Failure::Usage(format!("no case begins with `{prefix}`; {advice}")));
     }
-    for case in found {
-        put(&format!(
-            "{}\n  {}\n  {}\n\n{}\n\n",
-            case.id,
-            case.title,
-            super::matrix::rule_text(case.rule),
-            case.explain
-        ));
+    Ok(found)
+}
+
+fn explain(prefix: &str) -> Result<u8, Failure> {
+    for case in cases_of(prefix)? {
+        let rule = super::matrix::rule_text(case.rule);
+        put(&format!("{}\n  {}\n  {rule}\n\n{}\n\n", case.id, case.title, case.explain));
     }
     Ok(0)
 }

@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 /// Runs the suite and returns the exit status.
 pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
+    if let Some(prefix) = args.case.as_deref() {
+        cli::cases_of(prefix)?;
+    }
     let plan = Plan::new(args)?;
     let expected = Expected::load(args.expected.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
