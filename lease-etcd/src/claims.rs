@@ -41,9 +41,9 @@ pub(crate) fn backend() -> Claims {
     ])
 }
 
-/// Mark and mutation are one transaction: a refused or failed one leaves neither.
+/// Not `mark-rolls-back`: etcd has no transaction that the caller could roll back. One that fails has changed nothing, mark included.
 pub(crate) fn destination() -> Claims {
-    Claims::of(&[Claim::MarkSurvivesRestart, Claim::RefusalUncommittable, Claim::MarkRollsBack])
+    Claims::of(&[Claim::MarkSurvivesRestart, Claim::RefusalUncommittable])
 }
 
 pub(crate) fn limits(facts: &Facts, options: &ConnectOptions) -> Limits {

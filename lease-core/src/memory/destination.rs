@@ -57,7 +57,7 @@ impl GuardedDestination for MemoryDestination {
     }
 
     fn claims(&self) -> Claims {
-        Claims::of(&[Claim::RefusalUncommittable, Claim::MarkRollsBack])
+        Claims::of(&[Claim::RefusalUncommittable])
     }
 
     async fn adopt(&self, expected_old: Option<&Authority>, new: &Authority) -> Result<(), GuardError> {
