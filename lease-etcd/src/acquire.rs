@@ -5,10 +5,10 @@
 //! refuses it. The first request's id is derived from the grant's id, so that `renew` knows it without looking; a repeat
 //! draws one.
 
-use crate::EtcdBackend;
 use crate::backend::{ROUNDS, unsettled, whole_seconds};
 use crate::keys::first_lease;
 use crate::wire::{Look, Present, Subject, foreign};
+use crate::{EtcdBackend, error};
 use lease_core::{Acquisition, Attempt, Effect, GrantId, Held, Lease, LeaseError, Operation, ResourceName};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ impl EtcdBackend {
         let look_first = !call.first || self.busy.is_busy(attempt.resource());
         let answer = call.run(look_first).await;
         let first_sent = sent.first_sent();
-        if effect(&answer) == Effect::None {
+        if is_over(&answer) {
             sent.answered();
         }
         Ok(match answer? {
@@ -38,9 +38,9 @@ impl EtcdBackend {
     }
 }
 
-/// Whether something of a call may still happen.
-fn effect<T>(answer: &Result<T, LeaseError>) -> Effect {
-    answer.as_ref().map_or_else(LeaseError::effect, |_| Effect::None)
+/// Whether nothing of a call is still on its way.
+fn is_over<T>(answer: &Result<T, LeaseError>) -> bool {
+    answer.as_ref().err().is_none_or(error::was_answered)
 }
 
 struct Grant {
@@ -70,8 +70,8 @@ impl Call<'_> {
         let answer = self.rounds(look_first).await;
         self.backend.busy.note(self.attempt.resource(), matches!(answer, Ok(Answer::Held(_))));
         if let Some((etcd_lease, _)) = self.made.take() {
-            // No transaction of another call uses it, and this call's was answered, unless its effect is unknown.
-            if effect(&answer) == Effect::None {
+            // No transaction of another call uses it. If this call's made a grant after all, that ends too.
+            if is_over(&answer) {
                 drop(self.backend.store.revoke(Operation::Acquire, etcd_lease).await);
             }
         }
@@ -102,7 +102,7 @@ impl Call<'_> {
             let sent = self.attempt.begin_send(backend.options.clock.now(), ttl)?;
             let txn = backend.wire.acquire(self.attempt, etcd_lease, whole_seconds(ttl), &history);
             let reply = backend.store.txn(Operation::Acquire, txn).await;
-            if effect(&reply) == Effect::None {
+            if is_over(&reply) {
                 sent.answered();
             }
             let Some(reply) = reply? else {

@@ -177,19 +177,13 @@ impl EtcdBackend {
     }
 
     async fn end(&self, lease: &Lease, subject: Subject<'_>, needs_tombstone: bool) -> Result<bool, LeaseError> {
-        let separate = needs_tombstone || lease.granted_ttl() > LONGEST_LINGER;
-        let mut etcd_lease = first_lease(subject.grant);
-        if separate {
-            let ttl = if needs_tombstone { marker_ttl(lease.granted_ttl()) } else { LEAST_MARKER };
-            let marker = Marker::OnLease(self.ensure_marker(Operation::Release, subject, ttl).await?);
-            let txn = self.wire.release(lease, subject, marker);
-            let Some(reply) = self.store.txn(Operation::Release, txn).await? else {
-                return Err(unsettled(Operation::Release, Effect::None));
-            };
-            // The marker stands; what follows only leaves less behind.
-            self.revoke_left(Operation::Release, subject, &reply).await;
-            return Ok(reply.succeeded() || Look::read(&reply).spent == Some(true));
+        if needs_tombstone {
+            return self.end_apart(lease, subject, marker_ttl(lease.granted_ttl())).await;
         }
+        if lease.granted_ttl() > LONGEST_LINGER {
+            return self.end_apart(lease, subject, LEAST_MARKER).await;
+        }
+        let mut etcd_lease = first_lease(subject.grant);
         for _ in 0..ROUNDS {
             let txn = self.wire.release(lease, subject, Marker::OnOwnLease(etcd_lease));
             let Some(reply) = self.store.txn(Operation::Release, txn).await? else {
@@ -198,11 +192,25 @@ impl EtcdBackend {
             let look = Look::read(&reply);
             match live_record(&look, lease) {
                 _ if reply.succeeded() => return Ok(true),
+                // Somebody took the lease off: a marker on none would stay for ever.
+                Some(record) if record.etcd_lease == 0 => return self.end_apart(lease, subject, LEAST_MARKER).await,
                 Some(record) if record.etcd_lease != etcd_lease => etcd_lease = record.etcd_lease,
                 _ => return Ok(look.spent == Some(true)),
             }
         }
         Err(unsettled(Operation::Release, Effect::None))
+    }
+
+    /// Ends the grant with a marker on an etcd lease of its own.
+    async fn end_apart(&self, lease: &Lease, subject: Subject<'_>, ttl: Duration) -> Result<bool, LeaseError> {
+        let marker = Marker::OnLease(self.ensure_marker(Operation::Release, subject, ttl).await?);
+        let txn = self.wire.release(lease, subject, marker);
+        let Some(reply) = self.store.txn(Operation::Release, txn).await? else {
+            return Err(unsettled(Operation::Release, Effect::None));
+        };
+        // The marker stands; what follows only leaves less behind.
+        self.revoke_left(Operation::Release, subject, &reply).await;
+        Ok(reply.succeeded() || Look::read(&reply).spent == Some(true))
     }
 
     /// Makes sure that the marker's etcd lease lives for a whole `ttl` from now.
@@ -353,7 +361,8 @@ impl LeaseBackend for EtcdBackend {
     }
 
     async fn list(&self, prefix: &str, after: Option<&ResourceName>, limit: u32) -> Result<NamePage, LeaseError> {
-        self.within(Operation::List, self.page(prefix, after, limit)).await
+        // Boxed, since it is large.
+        self.within(Operation::List, Box::pin(self.page(prefix, after, limit))).await
     }
 
     async fn clean_up(&self) -> Result<CleanUp, LeaseError> {

@@ -73,6 +73,15 @@ impl Store {
         answer
     }
 
+    /// The next call gets another connection than this one.
+    fn give_up(&self, client: &Arc<Client>) {
+        let mut current = self.current();
+        if current.client.as_ref().is_some_and(|present| Arc::ptr_eq(present, client)) {
+            current.generation = current.generation.wrapping_add(1);
+            current.client = None;
+        }
+    }
+
     fn current(&self) -> MutexGuard<'_, Current> {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,16 +232,25 @@ impl Store {
     }
 
     /// Sends a request: the outer error says that there was no connection to send it on. The client spreads requests over the members
-    /// without looking whether they live, so one that could not be sent is sent to another; one that may have been sent is not.
+    /// without looking whether they live, so one that could not be sent is sent to another; one that may have been done is not.
     async fn send<T, F>(&self, request: impl Fn(&Client) -> F) -> Result<Result<T, Error>, LeaseError>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let client = self.client().await?;
+        let mut client = self.client().await?;
         let mut left = if self.0.config.endpoints().len() > 1 { TRIES } else { 0 };
+        let mut may_log_in = self.0.config.login().is_some();
         loop {
             match request(&client).await {
                 Err(e) if left > 0 && error::never_sent(&e) => left = left.saturating_sub(1),
+                // It was not done, so it may be sent again, after a new login.
+                Err(e) if may_log_in && error::login_outdated(&e) => {
+                    may_log_in = false;
+                    self.give_up(&client);
+                    // Boxed, since it is rare and every caller's future would carry it.
+                    client = Box::pin(self.client()).await?;
+                    continue;
+                }
                 other => return Ok(other),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

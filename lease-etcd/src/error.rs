@@ -38,6 +38,17 @@ pub(crate) fn lease_exists(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status) if status.message() == "etcdserver: lease already exists")
 }
 
+/// Whether the server refused the login of this connection because users or roles have changed since: definite, and a new login helps. The client
+/// renews by itself only one that has run out.
+pub(crate) fn login_outdated(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status) if status.message() == "etcdserver: revision of auth store is old")
+}
+
+/// Whether the request was answered, so that nothing of it is still on its way, though it may have taken effect.
+pub(crate) fn was_answered(error: &LeaseError) -> bool {
+    error.effect() == Effect::None || matches!(error, LeaseError::Store { advice: Advice::Fix, .. })
+}
+
 /// Turns a client's error into ours. In doubt the effect is unknown, but for operations that only read.
 pub(crate) fn of_call(operation: Operation, place: &Place, error: Error) -> LeaseError {
     if never_sent(&error) {
@@ -70,11 +81,11 @@ pub(crate) fn of_call(operation: Operation, place: &Place, error: Error) -> Leas
                 advice,
                 source: Some(boxed(error)),
             },
-            Answer::Doubtful => LeaseError::Store {
+            Answer::Doubtful(advice) => LeaseError::Store {
                 operation,
                 reason: status.message().to_owned(),
                 effect: in_doubt(operation),
-                advice: Advice::TryAgain,
+                advice,
                 source: Some(boxed(error)),
             },
             Answer::Broken => broken(operation, error),
@@ -110,8 +121,8 @@ enum Answer {
     Permission,
     /// Definite: nothing was done.
     Refused(Advice),
-    /// The server answered, but cannot know whether the request will still be done.
-    Doubtful,
+    /// The server answered, but does not say whether the request was, or will still be, done.
+    Doubtful(Advice),
     /// No answer of etcd's: the way to it broke.
     Broken,
 }
@@ -143,7 +154,11 @@ fn answer(code: i32, message: &str) -> Answer {
         "etcdserver: authentication failed, invalid user ID or password" => Answer::Login(""),
         "etcdserver: user name is empty" => Answer::Login(" (the server demands a login)"),
         "etcdserver: authentication is not enabled" => Answer::Login(" on the server, so leave them out of it"),
-        "etcdserver: too many requests" | "etcdserver: no leader" => Answer::Refused(Advice::TryAgain),
+        "etcdserver: too many requests" | "etcdserver: no leader" | "etcdserver: revision of auth store is old" => {
+            Answer::Refused(Advice::TryAgain)
+        }
+        // A member whose space ran out between the request and its turn does it, and answers this all the same.
+        "etcdserver: mvcc: database space exceeded" => Answer::Doubtful(Advice::Fix),
         // gRPC of the server says this before anybody sees the request.
         _ if code == RESOURCE_EXHAUSTED && message.starts_with("grpc: received message larger than max") => {
             Answer::Refused(Advice::Fix)
@@ -152,7 +167,7 @@ fn answer(code: i32, message: &str) -> Answer {
         _ if code == UNAUTHENTICATED => Answer::Login(""),
         _ if code == PERMISSION_DENIED => Answer::Permission,
         _ if DEFINITE.contains(&code) => Answer::Refused(Advice::Fix),
-        _ => Answer::Doubtful,
+        _ => Answer::Doubtful(Advice::TryAgain),
     }
 }
 
@@ -194,7 +209,9 @@ mod tests {
     #[test]
     fn only_definite_answers_have_no_effect() {
         let refused = |code, message| matches!(answer(code, message), Answer::Refused(_));
-        assert!(refused(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"));
+        assert!(refused(INVALID_ARGUMENT, "etcdserver: request is too large"));
+        let full = answer(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded");
+        assert!(matches!(full, Answer::Doubtful(Advice::Fix)));
         assert!(refused(UNAVAILABLE, "etcdserver: no leader"));
         for message in [
             "etcdserver: request timed out",
@@ -202,7 +219,7 @@ mod tests {
             "etcdserver: leader changed",
             "etcdserver: server stopped",
         ] {
-            assert!(matches!(answer(UNAVAILABLE, message), Answer::Doubtful), "{message}");
+            assert!(matches!(answer(UNAVAILABLE, message), Answer::Doubtful(Advice::TryAgain)), "{message}");
         }
         for code in [UNAVAILABLE, UNIMPLEMENTED, 1, 2, 4, 13] {
             assert!(matches!(answer(code, "transport error"), Answer::Broken));

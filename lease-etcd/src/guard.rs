@@ -10,11 +10,12 @@ use crate::wire::{absent, text_at};
 use crate::{EtcdConfig, claims, error};
 use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use lease_core::{
-    Authority, Claims, ConnectOptions, Effect, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError,
-    Operation, Refusal, ResourceName, Stored, bounded,
+    Authority, Claims, Effect, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Operation, Refusal,
+    ResourceName, Stored, bounded,
 };
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How often a read looks again after the trusted authority changed under it.
 const ROUNDS: u32 = 4;
@@ -24,7 +25,7 @@ const ROUNDS: u32 = 4;
 pub struct EtcdDestination {
     store: Store,
     keys: Arc<Keys>,
-    options: ConnectOptions,
+    call_timeout: Duration,
     sabotage: Sabotage,
 }
 
@@ -78,7 +79,7 @@ impl EtcdDestination {
             let destination = Self {
                 store: Store::connect(&config, keys.guards()).await?,
                 keys: Arc::new(keys),
-                options: config.options.clone(),
+                call_timeout: config.options.call_timeout,
                 sabotage,
             };
             // The client connects with the first request; this one also shows whether the account may read here.
@@ -109,7 +110,7 @@ impl EtcdDestination {
     /// # Cancel safety
     /// A part may have been removed.
     pub async fn purge(&self) -> Result<(), LeaseError> {
-        crate::look::purge(&self.store, &self.keys.guards(), self.options.call_timeout, |_| false).await
+        crate::look::purge(&self.store, &self.keys.guards(), self.call_timeout, |_| false).await
     }
 
     async fn within<T>(
@@ -117,7 +118,7 @@ impl EtcdDestination {
         operation: Operation,
         call: impl Future<Output = Result<T, LeaseError>>,
     ) -> Result<T, LeaseError> {
-        bounded(self.options.call_timeout, operation, error::in_doubt(operation), call).await
+        self.store.within(self.call_timeout, operation, call).await
     }
 
     async fn trusted(&self, operation: Operation) -> Result<Option<Authority>, LeaseError> {

@@ -42,13 +42,16 @@
 //! | `list-by-prefix` | yes | keys end with the name's bytes, so a prefix is one range. A page is no snapshot; it has at most 1,000 grants |
 //! | `idle-names-forgotten` | yes | nothing stays of a grant; revisions do not depend on it. A fence's register stays: it is data |
 //! | `lease-survives-restart`, `token-survives-restart` | yes | raft's log is on disk before the answer (but for `--unsafe-no-fsync` and a power cut) |
-//! | destination: `mark-survives-restart`, `refusal-uncommittable`, `mark-rolls-back` | yes | mark and mutation are one transaction |
+//! | destination: `mark-survives-restart`, `refusal-uncommittable` | yes | mark and mutation are one transaction |
+//! | destination: `mark-rolls-back` | no | etcd has no transaction that the caller could roll back |
 //!
 //! **Limits.** TTLs are whole seconds, rounded up. The shortest is 1.5 times the server's election time-out (2 s by default), found out at
 //! connect with an etcd lease that is ended at once; what the server grants is in
 //! [`Lease::granted_ttl`](lease_core::Lease::granted_ttl). A grant ends up to 2 s after its TTL; a change of
 //! leader starts the TTL of every live grant anew, so a crashed holder's resource stays held for longer then. Remaining times are whole
-//! seconds. A record, or a guarded value, is limited by etcd's request size (1.5 MiB by default).
+//! seconds. A record, or a guarded value, is limited by etcd's request size (1.5 MiB by default). In a cluster that has run out of space nothing can be
+//! acquired, released or abandoned; renewals go on. Its error has an unknown effect, since a member whose space runs out between a request and its
+//! turn does it and says the same. Guarded writes are nested transactions, which etcd (3.4) does not count: they pass its space quota by.
 //!
 //! # Authority, and what goes back unseen
 //!
@@ -76,7 +79,8 @@
 //! | `cert_file`, `key_file` | | PEM files of the client's certificate and key (`etcds` only) |
 //!
 //! Requests are spread over the members. One that could not be sent goes to another member; one that may have been sent is never
-//! repeated, and its error says that its effect is unknown. After a time-out the connection is given up.
+//! repeated, and its error says that its effect is unknown. One that was refused because users or roles have changed since the login was not
+//! done, and is sent again after a new login. After a time-out the connection is given up.
 //!
 //! # The least privileged account
 //!

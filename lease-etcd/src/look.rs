@@ -4,7 +4,7 @@ use crate::client::Store;
 use crate::keys::prefix_end;
 use crate::wire::{self, Record};
 use crate::{EtcdBackend, error};
-use etcd_client::KeyValue;
+use etcd_client::{DeleteOptions, GetOptions, KeyValue, Txn, TxnOp};
 use lease_core::{LeaseError, Listed, NamePage, Operation, ResourceName, Ttl};
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl EtcdBackend {
     }
 }
 
-/// Removes a prefix, page by page, together with the etcd leases of those keys under it that are `ours`.
+/// Removes a prefix, page by page, together with the etcd leases of those keys under it that are `ours`. `limit` bounds each request.
 pub(crate) async fn purge(
     store: &Store,
     prefix: &str,
@@ -83,19 +83,22 @@ pub(crate) async fn purge(
     ours: impl Fn(&KeyValue) -> bool,
 ) -> Result<(), LeaseError> {
     let operation = Operation::CleanUp;
-    let page = || async {
-        let options = wire::page(prefix_end(prefix.as_bytes()), i64::from(LARGEST_PAGE));
-        let got = store.get(operation, prefix.into(), options).await?;
-        let Some(last) = got.kvs().last() else { return Ok(false) };
-        for kv in got.kvs().iter().filter(|kv| kv.lease() != 0 && ours(kv)) {
-            store.revoke(operation, kv.lease()).await?;
+    loop {
+        // Without the values, whose size nobody knows.
+        let keys = wire::page(prefix_end(prefix.as_bytes()), i64::from(LARGEST_PAGE)).with_keys_only();
+        let page = store.within(limit, operation, store.get(operation, prefix.into(), keys)).await?;
+        let Some(last) = page.kvs().last() else { return Ok(()) };
+        for leased in page.kvs().iter().filter(|kv| kv.lease() != 0) {
+            let whole = store.get(operation, leased.key().into(), GetOptions::new());
+            let whole = store.within(limit, operation, whole).await?;
+            for kv in whole.kvs().iter().filter(|kv| kv.lease() != 0 && ours(kv)) {
+                store.within(limit, operation, store.revoke(operation, kv.lease())).await?;
+            }
         }
-        let delete = etcd_client::DeleteOptions::new().with_range(after_key(last.key()));
-        let txn = etcd_client::Txn::new().and_then([etcd_client::TxnOp::delete(prefix, Some(delete))]);
-        store.plain_txn(operation, txn).await.map(|_| true)
-    };
-    while store.within(limit, operation, page()).await? {}
-    Ok(())
+        let delete = DeleteOptions::new().with_range(after_key(last.key()));
+        let txn = Txn::new().and_then([TxnOp::delete(prefix, Some(delete))]);
+        store.within(limit, operation, store.plain_txn(operation, txn)).await?;
+    }
 }
 
 /// The most grants on one page: it bounds the reply.

@@ -1,9 +1,12 @@
 //! What others do to the keys, lost replies, late requests, and a killed server.
 
 use crate::support::*;
-use lease_core::{Acquisition, Claim, Effect, LeaseBackend, LeaseError, LossReason, Release, Renewal};
+use lease_core::{
+    Acquisition, Advice, Claim, Effect, FenceError, FencedRegister, LeaseBackend, LeaseError, LossReason, Release,
+    Renewal,
+};
 use lease_etcd::EtcdBackend;
-use lease_servers::{Direction, Mode, Once, Proxy, Server};
+use lease_servers::{Direction, EtcdSetup, Mode, Once, Proxy, Server};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -38,6 +41,59 @@ async fn a_record_put_back_by_hand_is_not_the_same_grant() {
     assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(_)), "it was not held all the time");
     assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld);
     assert!(is_held(&backend, "r").await);
+}
+
+#[tokio::test]
+async fn a_record_whose_etcd_lease_was_taken_off_is_released_and_leaves_nothing_for_ever() {
+    let server = server();
+    let (backend, raw) = (backend(&server).await, raw(&server).await);
+    let lease = acquire(&backend, "r", LONG).await;
+    raw.kv_client().put(KEY, "", Some(etcd_client::PutOptions::new().with_ignore_value())).await.unwrap();
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    assert!(!is_held(&backend, "r").await);
+    let left = keys(&raw).await;
+    let for_ever = left.iter().filter(|kv| kv.lease() == 0 && kv.key() != b"leasehold/lease/incarnation");
+    assert_eq!(for_ever.count(), 0, "{left:?}");
+}
+
+/// A write whose turn comes when the space has just run out is done, and answered with an error all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_runs_full_never_denies_what_it_did() {
+    let setup = EtcdSetup { extra_args: vec!["--quota-backend-bytes=20000000".into()], ..EtcdSetup::default() };
+    let server = lease_servers::etcd(&setup).unwrap();
+    let backend = EtcdBackend::connect(&format!("{}/?call_timeout_ms=600000", server.url())).await.unwrap();
+    let mut leases = Vec::new();
+    for n in 0..50 {
+        leases.push(acquire(&backend, &n.to_string(), LONG * 100).await);
+    }
+    let (mut full, mut wave) = (false, 0);
+    while !full {
+        wave += 1;
+        let value = format!("{wave:0>10}").repeat(100_000);
+        let mut writing = tokio::task::JoinSet::new();
+        for lease in leases.clone() {
+            let (backend, value) = (backend.clone(), value.clone());
+            writing.spawn(async move { (FencedRegister::write(&backend, &lease, &value).await, lease) });
+        }
+        while let Some(written) = writing.join_next().await {
+            let (Err(FenceError::Store(error)), lease) = written.unwrap() else { continue };
+            assert!(error.to_string().contains("space exceeded"), "{error}");
+            assert_eq!(error.advice(), Advice::Fix);
+            let landed = FencedRegister::read(&backend, lease.resource()).await.unwrap() == Some(value.clone());
+            assert!(error.effect() == Effect::Unknown || !landed, "{error}");
+            full = true;
+        }
+    }
+
+    // Nothing of a grant that could not be confirmed stays.
+    let etcd_leases_before = etcd_leases(&raw(&server).await).await;
+    let error = backend.acquire(&attempt("r", LONG)).await.unwrap_err();
+    assert!(error.to_string().contains("space exceeded"), "{error}");
+    assert_eq!(etcd_leases(&raw(&server).await).await, etcd_leases_before);
+    assert!(!is_held(&backend, "r").await);
+    let lease = leases.first().unwrap();
+    assert!(matches!(backend.renew(lease).await.unwrap(), Renewal::Renewed(_)), "a holder can go on");
+    assert_eq!(backend.release(lease).await.unwrap_err().effect(), Effect::Unknown);
 }
 
 #[tokio::test]

@@ -2,10 +2,11 @@
 
 use crate::support::*;
 use lease_core::{
-    Authority, Claim, Effect, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Refusal, ResourceName,
+    Authority, Claim, Effect, FencedRegister, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError,
+    Refusal, ResourceName,
 };
 use lease_etcd::{EtcdBackend, EtcdDestination};
-use lease_servers::Server;
+use lease_servers::{Once, Proxy, Server};
 use std::time::Duration;
 
 fn authority(text: &str) -> Authority {
@@ -148,6 +149,35 @@ async fn a_damaged_mark_is_an_error_and_admits_nothing() {
     raw.kv_client().put("leasehold/guard/mark/a|r", "zebra", None).await.unwrap();
     let error = destination.write(&r, &token("a", 1, 1), "x").await.unwrap_err();
     assert!(matches!(error, GuardError::Store(LeaseError::ForeignData { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_that_fell_silent_is_given_up() {
+    let server = server();
+    destination(&server).await;
+    let proxy = Proxy::to(server.port()).unwrap();
+    let url = format!("etcd://127.0.0.1:{}/?call_timeout_ms=1000", proxy.port());
+    let behind = EtcdDestination::connect(&url).await.unwrap();
+    proxy.once(Once::SwallowReply);
+    let error = behind.seal(&name("r"), &token("a", 1, 1)).await.unwrap_err();
+    assert!(matches!(error, GuardError::Store(LeaseError::Timeout { effect: Effect::Unknown, .. })), "{error}");
+    behind.seal(&name("r"), &token("a", 1, 1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn purge_removes_values_of_any_size() {
+    let server = server();
+    let destination = destination(&server).await;
+    let backend = backend(&server).await;
+    let big = "x".repeat(1_000_000);
+    for n in 0..5 {
+        let lease = acquire(&backend, &n.to_string(), TTL).await;
+        FencedRegister::write(&backend, &lease, &big).await.unwrap();
+        destination.write(lease.resource(), &token("a", 1, 1), &big).await.unwrap();
+    }
+    destination.purge().await.unwrap();
+    backend.purge().await.unwrap();
+    assert_eq!(keys(&raw(&server).await).await.len(), 0);
 }
 
 #[tokio::test]

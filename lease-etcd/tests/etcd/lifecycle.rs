@@ -222,3 +222,18 @@ async fn purge_removes_everything_and_changes_the_authority() {
     assert_ne!(next.token().unwrap().authority(), lease.token().unwrap().authority());
     assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Superseded)));
 }
+
+#[tokio::test]
+async fn purge_takes_its_time_with_many_grants() {
+    let server = server();
+    let proxy = lease_servers::Proxy::to(server.port()).unwrap();
+    let near = backend(&server).await;
+    let far = EtcdBackend::connect(&format!("etcd://127.0.0.1:{}/?call_timeout_ms=1000", proxy.port())).await.unwrap();
+    for n in 0..60 {
+        acquire(&near, &n.to_string(), LONG).await;
+    }
+    // Longer than one call for all of them, much shorter for one.
+    proxy.set(lease_servers::Direction::Replies, lease_servers::Mode::Delay(Duration::from_millis(30)));
+    far.purge().await.unwrap();
+    assert_eq!(keys(&raw(&server).await).await.len(), 0);
+}

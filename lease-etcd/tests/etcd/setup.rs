@@ -85,6 +85,30 @@ async fn settled<F: Future<Output = Result<Renewal, LeaseError>>>(call: impl Fn(
     }
 }
 
+/// With tokens of this kind, which the server does not remember, each change of users and roles makes all logins before it outdated.
+#[tokio::test]
+async fn a_change_of_roles_is_survived_with_a_new_login() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "a key of the test").unwrap();
+    let tokens = format!("--auth-token=jwt,priv-key={},sign-method=HS256,ttl=10m", key.display());
+    let server = lease_servers::etcd(&EtcdSetup { extra_args: vec![tokens], ..EtcdSetup::default() }).unwrap();
+    with_login(&server).await;
+    let backend = EtcdBackend::connect(&url(&server, "worker:s3cret@", "")).await.unwrap();
+    let destination = EtcdDestination::connect(&url(&server, "worker:s3cret@", "")).await.unwrap();
+    let lease = acquire(&backend, "r", LONG).await;
+    let as_root = etcd_client::ConnectOptions::new().with_user("root", "r00t");
+    let endpoint = [format!("127.0.0.1:{}", server.port())];
+    let mut root = etcd_client::Client::connect(endpoint, Some(as_root)).await.unwrap();
+    for change in ["one", "two"] {
+        root.role_add(change).await.unwrap();
+        root.refresh_token().await.unwrap();
+        assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)));
+        destination.read(&name("r")).await.unwrap();
+    }
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+}
+
 #[tokio::test]
 async fn refused_logins_say_what_to_check_and_keep_the_secret() {
     let server = server();
