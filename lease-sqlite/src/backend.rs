@@ -162,7 +162,7 @@ impl LeaseBackend for SqliteBackend {
             Ok(value) => value,
             Err(held) => return Ok(Acquisition::Held(held)),
         };
-        self.count_grant();
+        self.count_grant(attempt.resource());
         let authority = found.authority(self.inner.database.config.options())?;
         let token = attempt.token(authority, value)?;
         let lease = Lease::granted(attempt, Some(token), granted_ttl, first_sent, self.clock());

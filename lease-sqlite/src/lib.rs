@@ -55,7 +55,7 @@
 //!
 //! `max(last value of this name + 1, floor + 1, wall clock in µs)`. The record of a name stays for `idle_retention_ms` after its last use. Clean-up
 //! raises the floor of the whole namespace in the same transaction that removes a record, so no value is lost. It runs by itself, a page of
-//! names after every 64 grants of an instance. Records that carry a fenced register's data stay.
+//! names after every 64 grants of an instance, or of many short-lived ones on average. Records that carry a fenced register's data stay.
 //!
 //! | event | authority | values |
 //! |---|---|---|

@@ -4,16 +4,25 @@ use crate::backend::{Inner, SqliteBackend, one};
 use crate::connection::{Moment, duration_ns};
 use crate::step::Query;
 use crate::wire::SWEEP_NAMES;
-use lease_core::{LeaseError, Operation};
+use lease_core::{LeaseError, Operation, ResourceName};
 use sqlx::Row as _;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// When to sweep, and from where.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sweeper {
     grants: AtomicU64,
     after: Mutex<String>,
+}
+
+impl Default for Sweeper {
+    /// Begins anywhere between two sweeps, so that processes which end after a few grants do their share of them too.
+    fn default() -> Self {
+        let anywhere = RandomState::new().build_hasher().finish();
+        Self { grants: AtomicU64::new(anywhere.wrapping_rem(GRANTS_PER_SWEEP)), after: Mutex::default() }
+    }
 }
 
 /// After so many grants of one instance it looks at the next [`SWEEP_NAMES`] names: many more than were granted meanwhile.
@@ -21,12 +30,20 @@ const GRANTS_PER_SWEEP: u64 = 64;
 
 impl SqliteBackend {
     /// Counts a grant, and now and then begins a sweep behind the caller's back. The next sweep makes up for one that fails.
-    pub(crate) fn count_grant(&self) {
+    ///
+    /// A round begins at the first name or, every other time, at the one that was granted: else the names after the first page would be left to those
+    /// processes that live long enough to come to them.
+    pub(crate) fn count_grant(&self, granted: &ResourceName) {
         let before = self.inner.sweeper.grants.fetch_add(1, Ordering::Relaxed);
         if before.wrapping_rem(GRANTS_PER_SWEEP) == GRANTS_PER_SWEEP.wrapping_sub(1) {
-            let backend = self.clone();
+            let (backend, granted) = (self.clone(), granted.as_str().to_owned());
             tokio::spawn(async move {
-                let after = backend.inner.sweeper.position().clone();
+                let after = match backend.inner.sweeper.position().clone() {
+                    first if first.is_empty() && RandomState::new().build_hasher().finish().is_multiple_of(2) => {
+                        granted
+                    }
+                    next => next,
+                };
                 if let Ok((_, next)) = backend.sweep(after).await {
                     *backend.inner.sweeper.position() = next.unwrap_or_default();
                 }

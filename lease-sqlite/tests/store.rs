@@ -126,6 +126,22 @@ async fn idle_names_are_forgotten_without_anybody_asking() {
     }
 }
 
+/// As programs do that take one lease and end.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_of_one_grant_each_forget_idle_names_too() {
+    let place = Place::new();
+    let mut plain = place.plain().await;
+    for made in 1..2_000 {
+        let backend = place.backend_with("idle_retention_ms=1").await;
+        let lease = acquire(&backend, &made.to_string()).await;
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+        if number(&mut plain, "SELECT count(*) FROM leasehold_lease").await < made {
+            return;
+        }
+    }
+    panic!("nothing was forgotten");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clean_up_racing_acquire_never_lets_a_token_go_back() {
     let place = Place::new();
