@@ -13,9 +13,13 @@ fn program() -> Command {
 
 fn run(backend: &str, case: &str) -> Output {
     let output = program().args(["run", "--backend", backend, "--case", case]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{}", said(&output));
     output
+}
+
+/// Everything that the program printed.
+fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
 /// How many keys Redis has.
@@ -79,7 +83,7 @@ fn a_server_that_is_not_there_and_a_wrong_password_exit_3_and_keep_the_secret() 
     let wrong = format!("redis=redis://:s3cret@127.0.0.1:{}/", server.port());
     for (url, says) in [(wrong.as_str(), "password"), ("redis=redis://:s3cret@127.0.0.1:1/", "reach")] {
         let output = program().args(["run", "--backend", url, "--case", "exclusion/s"]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let said = said(&output);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains(says) && !said.contains("s3cret"), "{said}");
     }

@@ -94,28 +94,29 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
     match cli.command {
         None => super::run::run(&cli.run),
         Some(Command::Run(args)) => super::run::run(&args),
-        Some(Command::List) => list(),
+        Some(Command::List) => {
+            list();
+            Ok(0)
+        }
         Some(Command::Explain { case }) => explain(&case),
         Some(Command::Render { report, format }) => render(&report, format),
-        Some(Command::Diff { before, after }) => super::diff::print(&load(&before)?, &load(&after)?),
+        Some(Command::Diff { before, after }) => Ok(super::diff::print(&load(&before)?, &load(&after)?)),
         Some(Command::Readme { readme, report, check }) => super::readme::run(&readme, &load(&report)?, check),
         Some(Command::Worker) => super::opener::work(),
         Some(Command::WriteAndWait { url }) => super::stores::write_and_wait(&url),
     }
 }
 
-fn list() -> Result<u8, Failure> {
-    let mut text = String::from("Cases:\n");
+fn list() {
+    put("Cases:\n");
     for case in crate::cases() {
-        text.push_str(&format!("  {:<52} {}\n", case.id, case.title));
+        put(&format!("  {:<52} {}\n", case.id, case.title));
     }
-    text.push_str("\nBackends:\n");
+    put("\nBackends:\n");
     for backend in super::Backend::ALL {
         let state = AskedBackend::by_name(backend).missing().unwrap_or_else(|| "ready".to_owned());
-        text.push_str(&format!("  {:<12} {state}\n", backend.name()));
+        put(&format!("  {:<12} {state}\n", backend.name()));
     }
-    put(&text);
-    Ok(0)
 }
 
 /// The cases whose id begins with `prefix`; none is an error.

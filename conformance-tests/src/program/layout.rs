@@ -60,13 +60,12 @@ fn band_rows(spans: &[(&str, usize)]) -> Vec<String> {
     let height = broken.iter().map(|(lines, _)| lines.len()).max().unwrap_or_default();
     (0..height)
         .map(|row| {
-            let mut out = String::new();
-            for (lines, width) in &broken {
+            let part = |(lines, width): &(Vec<String>, usize)| {
                 let above = height.saturating_sub(lines.len());
                 let text = row.checked_sub(above).and_then(|line| lines.get(line)).map_or("", String::as_str);
-                out.push_str(&format!("{text:<width$}"));
-            }
-            out.trim_end().to_owned()
+                format!("{text:<width$}")
+            };
+            broken.iter().map(part).collect::<String>().trim_end().to_owned()
         })
         .collect()
 }

@@ -50,8 +50,8 @@ pub(crate) fn destinations(report: &Report, mode: Mode) -> Vec<Option<&str>> {
             found.push(destination);
         }
     }
-    let place = |d: &Option<&str>| d.and_then(|name| DESTINATIONS.iter().position(|known| *known == name));
-    found.sort_by(|a, b| (place(a), a).cmp(&(place(b), b)));
+    let place = |d: Option<&str>| d.and_then(|name| DESTINATIONS.iter().position(|known| *known == name));
+    found.sort_by_key(|destination| (place(*destination), *destination));
     found
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn word(mode: Mode, cell: Option<&Cell>) -> &'static str {
 }
 
 /// The heading of one column.
-pub(crate) fn column<'a>(mode: Mode, destination: Option<&'a str>) -> &'a str {
+pub(crate) fn column(mode: Mode, destination: Option<&str>) -> &str {
     destination.filter(|name| *name != Cell::SAME_STORE).unwrap_or(mode.column)
 }
 

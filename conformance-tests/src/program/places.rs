@@ -21,7 +21,7 @@ pub(crate) struct StorePlace {
 }
 
 impl StorePlace {
-    pub(crate) fn new(home: &Home, store_of: Option<&str>, prefix: String, tidy: &Tidy) -> Arc<dyn Place> {
+    pub(crate) fn on(home: &Home, store_of: Option<&str>, prefix: String, tidy: &Tidy) -> Arc<dyn Place> {
         Arc::new(Self {
             home: home.clone(),
             store_of: store_of.map(ToOwned::to_owned),
@@ -71,7 +71,7 @@ impl Place for StorePlace {
 pub(crate) struct OwnMemory(MemoryPlace);
 
 impl OwnMemory {
-    pub(crate) fn new() -> Arc<dyn Place> {
+    pub(crate) fn place() -> Arc<dyn Place> {
         Arc::new(Self(MemoryPlace::new()))
     }
 }

@@ -1,5 +1,6 @@
 //! Progress while the suite runs, on standard error.
 
+use std::convert::Infallible;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ impl Progress {
     }
 
     /// Shows it again every second, so that a long step does not look like a hang. Never ends.
-    pub(crate) async fn keep_showing(&self) {
+    pub(crate) async fn keep_showing(&self) -> Infallible {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.show();

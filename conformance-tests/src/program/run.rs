@@ -29,10 +29,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let progress = Arc::new(Progress::new());
     let report = runtime.block_on(carry_out(&plan, args, &progress))?;
     // What is expected is known of private servers only.
-    let (mismatches, stale) = match plan.is_private() {
-        true => (expected.compare(&report), expected.stale(&report)),
-        false => (Vec::new(), Vec::new()),
-    };
+    let is_expected = plan.is_private();
+    let mismatches = if is_expected { expected.compare(&report) } else { Vec::new() };
+    let stale = if is_expected { expected.stale(&report) } else { Vec::new() };
     publish(args, &report, &mismatches, &progress)?;
     match stale.first() {
         Some(_) => Err(Failure::Differs(stale.join("\n"))),
@@ -47,8 +46,13 @@ async fn carry_out(plan: &Plan, args: &RunArgs, progress: &Arc<Progress>) -> Res
         .await
         .map_err(|e| Failure::CouldNotRun(format!("starting the servers failed: {e}")))??;
     let tidy = Tidy::default();
-    let result =
-        signals::until_signal(all_backends(plan, args, &fleet, &tidy, progress)).await.and_then(|result| result);
+    let work = async {
+        tokio::select! {
+            report = all_backends(plan, args, &fleet, &tidy, progress) => report,
+            never = progress.keep_showing() => match never {},
+        }
+    };
+    let result = signals::until_signal(work).await.and_then(|result| result);
     progress.end();
     // Private stores go as a whole.
     let left = if plan.is_private() { Vec::new() } else { tidy.purge().await };
@@ -101,7 +105,7 @@ fn provide(plan: &Plan, asked: &AskedBackend, fleet: &Fleet, tidy: &Tidy) -> Res
     let backend = asked.backend;
     if backend == Backend::Memory {
         let subject = subjects::in_memory().map_err(|e| e.to_string())?;
-        return Ok((subject, vec![OwnMemory::new()]));
+        return Ok((subject, vec![OwnMemory::place()]));
     }
     let store = backend.store();
     let home = match &asked.url {
@@ -110,7 +114,7 @@ fn provide(plan: &Plan, asked: &AskedBackend, fleet: &Fleet, tidy: &Tidy) -> Res
     };
     let prefix = format!("{}_{}", plan.prefix, backend.name().replace('-', "_"));
     let subject = subjects::on_store(backend, &home, &format!("{prefix}_l"), tidy);
-    Ok((subject, vec![StorePlace::new(&home, Some(backend.name()), format!("{prefix}_d"), tidy)]))
+    Ok((subject, vec![StorePlace::on(&home, Some(backend.name()), format!("{prefix}_d"), tidy)]))
 }
 
 fn started(fleet: &Fleet, role: Role, store: Store) -> Result<Home, String> {
@@ -134,7 +138,7 @@ fn separate_places(
             None => started(fleet, Role::Destinations, store),
         };
         match home {
-            Ok(home) => places.push((store, StorePlace::new(&home, None, format!("{}_{store}", plan.prefix), tidy))),
+            Ok(home) => places.push((store, StorePlace::on(&home, None, format!("{}_{store}", plan.prefix), tidy))),
             // It is installed, so that it did not start is a fault, whoever asked for it.
             Err(reason) => missing.push(Missing { backend: format!("destination {store}"), reason, required: true }),
         }
@@ -170,23 +174,18 @@ fn suite(
 /// Writes the files and prints the report.
 fn publish(args: &RunArgs, report: &Report, mismatches: &[Mismatch], progress: &Progress) -> Result<(), Failure> {
     cli::put(&terminal::render(report, mismatches, Paint::for_stdout()));
-    let mut end = format!(
-        "
-{} cells in {}, seed {}",
-        report.cells.len(),
-        progress.elapsed().trim(),
-        report.seed
-    );
+    let (count, seed) = (report.cells.len(), report.seed);
+    let mut end = vec![format!("\n{count} cells in {}, seed {seed}", progress.elapsed().trim())];
     if let Some(path) = &args.json {
         let json = serde_json::to_string_pretty(report).map_err(|e| Failure::CouldNotRun(e.to_string()))?;
         std::fs::write(path, json + "\n").map_err(|e| Failure::file("write", path, &e))?;
-        end.push_str(&format!("; report in {}", path.display()));
+        end.push(format!("report in {}", path.display()));
     }
     if let Some(path) = &args.markdown {
         std::fs::write(path, markdown::render(report)).map_err(|e| Failure::file("write", path, &e))?;
-        end.push_str(&format!("; matrix in {}", path.display()));
+        end.push(format!("matrix in {}", path.display()));
     }
-    cli::put(&format!("{end}\n"));
+    cli::put(&format!("{}\n", end.join("; ")));
     Ok(())
 }
 

@@ -26,13 +26,16 @@ impl Home {
 
     /// The URL with more parameters.
     pub(crate) fn url_with(&self, parameters: &[(&str, &str)]) -> String {
-        let mut url = self.url.clone();
-        for (name, value) in parameters {
-            url.push(if url.contains('?') { '&' } else { '?' });
-            url.push_str(&format!("{name}={value}"));
-        }
-        url
+        with_parameters(&self.url, parameters.iter().copied())
     }
+}
+
+/// A URL with more parameters, whether it has some or not.
+pub(crate) fn with_parameters<'a>(url: &str, parameters: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    parameters.into_iter().fold(url.to_owned(), |url, (name, value)| {
+        let before = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{before}{name}={value}")
+    })
 }
 
 /// What a store is needed for. The two never share a server, so that what a lease store loses, a destination still has.
@@ -49,7 +52,7 @@ pub(crate) struct Fleet {
     /// Why one could not be started.
     failed: BTreeMap<(Role, Store), String>,
     // After the homes, so that whoever has a file open lets go of it before its folder goes.
-    _files: Option<TempDir>,
+    files: Option<TempDir>,
 }
 
 impl Fleet {
@@ -59,7 +62,7 @@ impl Fleet {
     /// When there is no temporary folder. A server that does not start is kept as [`failure`](Self::failure).
     pub(crate) fn start(needed: &[(Role, Store)]) -> Result<Self, Failure> {
         let files = needed.iter().any(|(_, store)| *store == Store::Sqlite).then(files).transpose()?;
-        let mut fleet = Self { homes: BTreeMap::new(), failed: BTreeMap::new(), _files: None };
+        let mut fleet = Self { homes: BTreeMap::new(), failed: BTreeMap::new(), files: None };
         let folder = files.as_ref().map(TempDir::path);
         let started: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = needed
@@ -80,7 +83,7 @@ impl Fleet {
                 Err(reason) => drop(fleet.failed.insert(key, reason)),
             }
         }
-        fleet._files = files;
+        fleet.files = files;
         Ok(fleet)
     }
 
@@ -125,8 +128,8 @@ fn start(role: Role, store: Store, folder: Option<&Path>) -> Result<Home, String
             };
             let file = folder.ok_or("there is no folder for files")?.join(name);
             let url = format!("sqlite://{}", file.display());
-            let control = super::stores::file_control(&url);
-            Ok(Home { store, url, control })
+            let control = super::stores::file_control(&url)?;
+            Ok(Home { store, url, control: Some(control) })
         }
         Store::Redis => server(lease_servers::redis(&RedisSetup::default())),
         Store::Etcd => server(lease_servers::etcd(&EtcdSetup::default())),

@@ -184,12 +184,8 @@ fn finding(report: &Report, cell: &Cell, mismatch: Option<&Mismatch>, with_evide
 
 /// The command that runs this cell again with the same choices.
 fn repeat(report: &Report, cell: &Cell) -> String {
-    let mut command = format!("lease-conformance run --backend {}", cell.backend);
     let separate = cell.destination.as_deref().and_then(super::Store::from_name);
-    if let Some(store) = separate {
-        command.push_str(&format!(" --destination {store}"));
-    }
-    let (case, trials) = (&cell.case, cell.trials.max(1));
-    command.push_str(&format!(" --case {case} --trials {trials} --seed {}", report.seed));
-    command
+    let destination = separate.map_or_else(String::new, |store| format!(" --destination {store}"));
+    let (backend, case, trials, seed) = (&cell.backend, &cell.case, cell.trials.max(1), report.seed);
+    format!("lease-conformance run --backend {backend}{destination} --case {case} --trials {trials} --seed {seed}")
 }

@@ -87,7 +87,7 @@ pub(crate) struct Edited {
 
 #[async_trait::async_trait]
 impl Subject for Edited {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "edited"
     }
 
@@ -128,7 +128,7 @@ pub(crate) struct EditedPlace {
 
 #[async_trait::async_trait]
 impl Place for EditedPlace {
-    fn kind(&self) -> &str {
+    fn kind(&self) -> &'static str {
         "edited"
     }
 

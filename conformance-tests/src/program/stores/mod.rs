@@ -1,6 +1,11 @@
 //! What the suite does to each kind of store besides what its crate does: careless writes, by the store's own client, and the guard kit in the
 //! caller's own transaction or script. One file for each kind.
 
+#![cfg_attr(
+    not(any(feature = "sqlite", feature = "redis", feature = "redis-fred", feature = "etcd", feature = "postgres")),
+    expect(clippy::unused_async, unused_variables, reason = "without any store there is nothing to wait for")
+)]
+
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "postgres")]
@@ -37,13 +42,13 @@ pub(crate) async fn destination(url: &str) -> Result<Arc<dyn TestDestination>, G
 pub(crate) async fn plain_writer(url: &str) -> Result<Arc<dyn PlainWriter>, LeaseError> {
     match scheme(url) {
         #[cfg(feature = "sqlite")]
-        "sqlite" => Ok(Arc::new(sqlite::Plain::open(url).await?)),
+        "sqlite" => Ok(Arc::new(sqlite::Plain::new(url)?)),
         #[cfg(any(feature = "redis", feature = "redis-fred"))]
         "redis" | "rediss" | "redis+fred" | "rediss+fred" => Ok(Arc::new(redis::Plain::open(url).await?)),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Ok(Arc::new(etcd::Plain::open(url).await?)),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Arc::new(postgres::Plain::open(url).await?)),
+        "postgres" | "postgresql" => Ok(Arc::new(postgres::Plain::new(url)?)),
         other => Err(compiled_out(other)),
     }
 }
@@ -52,7 +57,7 @@ pub(crate) async fn plain_writer(url: &str) -> Result<Arc<dyn PlainWriter>, Leas
 pub(crate) async fn delete_record(url: &str, resource: &ResourceName) -> Result<(), LeaseError> {
     match scheme(url) {
         #[cfg(feature = "sqlite")]
-        "sqlite" => sqlite::Plain::open(url).await?.delete_record(resource).await,
+        "sqlite" => sqlite::Plain::new(url)?.delete_record(resource).await,
         #[cfg(any(feature = "redis", feature = "redis-fred"))]
         "redis" | "rediss" | "redis+fred" | "rediss+fred" => {
             redis::Plain::open(url).await?.delete_record(resource).await
@@ -60,7 +65,7 @@ pub(crate) async fn delete_record(url: &str, resource: &ResourceName) -> Result<
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => etcd::Plain::open(url).await?.delete_record(resource).await,
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => postgres::Plain::open(url).await?.delete_record(resource).await,
+        "postgres" | "postgresql" => postgres::Plain::new(url)?.delete_record(resource).await,
         other => Err(compiled_out(other)),
     }
 }
@@ -100,11 +105,15 @@ pub(crate) async fn purge_destination(url: &str) -> Result<(), LeaseError> {
 }
 
 /// The hands on a store that is a file.
-pub(crate) fn file_control(url: &str) -> Option<Arc<dyn ServerControl>> {
-    #[cfg(feature = "sqlite")]
-    return Some(Arc::new(sqlite::FileControl::new(url)));
-    #[cfg(not(feature = "sqlite"))]
-    return (!url.is_empty()).then_some(None).flatten();
+#[cfg(feature = "sqlite")]
+pub(crate) fn file_control(url: &str) -> Result<Arc<dyn ServerControl>, String> {
+    sqlite::FileControl::new(url).map(|control| -> Arc<dyn ServerControl> { Arc::new(control) })
+}
+
+/// The hands on a store that is a file.
+#[cfg(not(feature = "sqlite"))]
+pub(crate) fn file_control(_url: &str) -> Result<Arc<dyn ServerControl>, String> {
+    Err("no backend on files is compiled in".to_owned())
 }
 
 /// Writes to the file of `url` without committing, says so, and waits to be killed.

@@ -105,7 +105,7 @@ impl TestDestination for Destination {
 pub(super) struct Plain(Own);
 
 impl Plain {
-    pub(super) async fn open(url: &str) -> Result<Self, LeaseError> {
+    pub(super) fn new(url: &str) -> Result<Self, LeaseError> {
         Own::new(url).map(Self)
     }
 
@@ -140,12 +140,8 @@ struct Own {
 impl Own {
     fn new(url: &str) -> Result<Self, LeaseError> {
         let parsed = StoreUrl::parse(url, OWN_PARAMETERS)?;
-        let mut own = parsed.url.clone().to_string();
-        for name in ["sslmode", "sslrootcert"] {
-            if let Some(value) = parsed.own(name) {
-                own.push_str(&format!("{}{name}={value}", if own.contains('?') { '&' } else { '?' }));
-            }
-        }
+        let kept = ["sslmode", "sslrootcert"].into_iter().filter_map(|name| Some((name, parsed.own(name)?)));
+        let own = super::super::servers::with_parameters(parsed.url.as_str(), kept);
         let options = own.parse().map_err(|e: sqlx::Error| raw::failed(Operation::Connect, e))?;
         Ok(Self { namespace: parsed.options.namespace.as_str().to_owned(), options })
     }

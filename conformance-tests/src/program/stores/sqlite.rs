@@ -10,6 +10,7 @@ use lease_sqlite::{SqliteConfig, SqliteDestination};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A guarded destination, with connections of the caller's own beside it.
@@ -110,7 +111,7 @@ impl TestDestination for Destination {
 pub(super) struct Plain(Own);
 
 impl Plain {
-    pub(super) async fn open(url: &str) -> Result<Self, LeaseError> {
+    pub(super) fn new(url: &str) -> Result<Self, LeaseError> {
         Own::new(url).map(Self)
     }
 
@@ -158,19 +159,21 @@ impl Own {
 #[derive(Debug)]
 pub(crate) struct FileControl {
     url: String,
+    program: PathBuf,
 }
 
 impl FileControl {
-    pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned() }
+    pub(crate) fn new(url: &str) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|e| format!("cannot find this program's own file: {e}"))?;
+        Ok(Self { url: url.to_owned(), program })
     }
 }
 
 impl ServerControl for FileControl {
     fn kill_and_restart(&self) -> Result<(u32, u32), String> {
-        let mut dying = Holder::start(&self.url)?;
+        let mut dying = Holder::start(&self.program, &self.url)?;
         dying.kill()?;
-        let mut next = Holder::start(&self.url)?;
+        let mut next = Holder::start(&self.program, &self.url)?;
         next.kill()?;
         Ok((dying.pid(), next.pid()))
     }
@@ -181,8 +184,7 @@ struct Holder(Child);
 
 impl Holder {
     /// Starts it and waits until its write is done; that it gets so far shows that the file is sound.
-    fn start(url: &str) -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    fn start(program: &Path, url: &str) -> Result<Self, String> {
         let child = Command::new(program)
             .args(["write-and-wait", url])
             .stdin(Stdio::piped())
