@@ -90,6 +90,19 @@ async fn an_attempt_makes_one_grant_ever() {
     assert!(backend.try_acquire("t", TTL).await.unwrap().is_some());
 }
 
+/// Giving an attempt up that was lost by then does not turn the loss into a release.
+#[tokio::test]
+async fn abandoning_an_expired_grant_does_not_make_it_released() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let attempt = attempt("r");
+    let lease = acquire(&backend, &attempt).await;
+    clock.advance(TTL);
+    backend.abandon(&attempt).await.unwrap();
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld);
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Expired)));
+}
+
 #[tokio::test]
 async fn repeating_an_attempt_never_ends_its_grant() {
     let (clock, store) = store();

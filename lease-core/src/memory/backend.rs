@@ -179,6 +179,8 @@ impl LeaseBackend for MemoryBackend {
         state.tombstones.insert(*attempt.owner(), tombstone_until(now, granted_ttl));
         if let Some(record) = state.records.get_mut(attempt.resource().as_str())
             && record.owner == *attempt.owner()
+            // A grant that has expired was lost, and a later release must say so.
+            && record.is_live(now)
         {
             record.released = true;
         }
