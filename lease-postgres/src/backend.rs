@@ -7,10 +7,11 @@ use crate::fence::PostgresFence;
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
 use lease_core::{
-    Acquisition, Advice, Attempt, Claims, CleanUp, Description, Effect, Fence, GrantId, Held, Inspection, Lease,
-    LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
+    Acquisition, Advice, Attempt, Claims, CleanUp, Description, Effect, Fence, FencingToken, GrantId, Held, Inspection,
+    Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
     ResourceName, SharedClock, accept_grant,
 };
+use sqlx::SqlStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,14 @@ impl PostgresBackend {
         self.pool.statements.acquire.as_str().to_owned()
     }
 
+    /// The text of `list`, so that a test can look at its plan.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn list_statement(&self) -> String {
+        self.pool.statements.list.as_str().to_owned()
+    }
+
     async fn open(config: PostgresConfig, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
         let pool = Arc::new(Pool::connect(config, Part::Lease, edits).await?);
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&pool)));
@@ -104,11 +113,15 @@ impl PostgresBackend {
 
     async fn grant(&self, call: &Call<'_>, attempt: &Attempt, granted_ttl: Duration) -> Result<Grant, LeaseError> {
         let mut checkout = call.checkout().await?;
+        let statements = &self.pool.statements;
+        let mut statement = &statements.acquire;
         let mut grant = Grant::Raced;
         for _ in 0..ROUNDS {
-            grant = self.try_grant(call, &mut checkout, attempt, granted_ttl).await?;
+            grant = self.try_grant(call, &mut checkout, statement, attempt, granted_ttl).await?;
             match grant {
                 Grant::NoHistory => self.begin_history(call, &mut checkout).await?,
+                // Waits in turn with those who change the row, so that many of them can't keep it from this one.
+                Grant::Busy => statement = &statements.acquire_in_turn,
                 Grant::Raced => {}
                 Grant::Made(_) | Grant::Held(_) => break,
             }
@@ -121,13 +134,14 @@ impl PostgresBackend {
         &self,
         call: &Call<'_>,
         checkout: &mut Checkout<'_>,
+        statement: &SqlStr,
         attempt: &Attempt,
         granted_ttl: Duration,
     ) -> Result<Grant, LeaseError> {
         let (owner, grant) = (attempt.owner().reveal(), attempt.grant().to_hex());
         let sent = attempt.begin_send(self.clock().now(), granted_ttl)?;
         let first_sent = sent.first_sent();
-        let query = sqlx::query_as(self.pool.statements.acquire.clone())
+        let query = sqlx::query_as(statement.clone())
             .bind(attempt.resource().as_str())
             .bind(&owner)
             .bind(&grant)
@@ -141,9 +155,7 @@ impl PostgresBackend {
         let (outcome, value, incarnation, remaining) = answer?;
         match (outcome.as_str(), value, incarnation) {
             ("granted", Some(value), Some(incarnation)) => {
-                let authority = self.pool.config.options.authority("postgres", &incarnation)?;
-                let value = u64::try_from(value).unwrap_or(0);
-                let token = attempt.token(authority, value)?;
+                let token = self.token(attempt, &incarnation, value)?;
                 let lease = Lease::granted(attempt, Some(token), granted_ttl, first_sent, self.clock());
                 Ok(Grant::Made(lease))
             }
@@ -154,8 +166,29 @@ impl PostgresBackend {
                 Err(LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: "its grant has ended" })
             }
             ("no meta", ..) => Ok(Grant::NoHistory),
+            ("busy", ..) => Ok(Grant::Busy),
             _ => Ok(Grant::Raced),
         }
+    }
+
+    /// The token of a grant that was made.
+    ///
+    /// # Errors
+    /// Its effect is unknown, so that the caller abandons the attempt: the grant is there, and can't be used.
+    fn token(&self, attempt: &Attempt, incarnation: &str, value: i64) -> Result<FencingToken, LeaseError> {
+        let authority = self.pool.config.options.authority("postgres", incarnation);
+        authority.and_then(|authority| attempt.token(authority, u64::try_from(value).unwrap_or(0))).map_err(|error| {
+            LeaseError::Store {
+                operation: Operation::Acquire,
+                reason:
+                    "somebody changed the tables: incarnation and value make no fencing token; begin a new history: \
+                         empty the tables `meta` and `lease`, or purge the namespace"
+                        .into(),
+                effect: Effect::Unknown,
+                advice: Advice::Fix,
+                source: Some(Box::new(error)),
+            }
+        })
     }
 
     /// Draws the incarnation and stores it, if the store has none: at the very first grant, or after it was emptied.
@@ -173,8 +206,7 @@ impl PostgresBackend {
             let query = sqlx::query_as(self.pool.statements.end.clone())
                 .bind(end.resource.as_str())
                 .bind(&end.owner)
-                .bind(millis(tombstone))
-                .bind(end.abandon);
+                .bind(millis(tombstone));
             let (outcome,): (String,) = call.row(&mut checkout, query).await?;
             match outcome.as_str() {
                 "ended" => return Ok(true),
@@ -183,7 +215,7 @@ impl PostgresBackend {
                 _ => {}
             }
         }
-        Err(busy(if end.abandon { Operation::Abandon } else { Operation::Release }))
+        Err(busy(call.operation()))
     }
 
     /// The plain release: nothing of the attempt is under way any more.
@@ -209,6 +241,8 @@ enum Grant {
     Held(Held),
     /// The row changed meanwhile.
     Raced,
+    /// Somebody was just changing the row, and may be followed by others.
+    Busy,
     /// The store has no incarnation yet.
     NoHistory,
 }
@@ -220,7 +254,6 @@ struct End<'a> {
     resource: &'a ResourceName,
     owner: String,
     granted_ttl: Duration,
-    abandon: bool,
 }
 
 fn millis(time: Duration) -> i64 {
@@ -266,7 +299,7 @@ impl LeaseBackend for PostgresBackend {
             Grant::Made(lease) => lease,
             Grant::Held(held) => return Ok(Acquisition::Held(held)),
             // Somebody else was granted it each time, and gave it back.
-            Grant::Raced => return Ok(Acquisition::Held(Held::for_another(None))),
+            Grant::Raced | Grant::Busy => return Ok(Acquisition::Held(Held::for_another(None))),
             Grant::NoHistory => return Err(busy(Operation::Acquire)),
         };
         self.cleaner.count_grant();
@@ -302,7 +335,7 @@ impl LeaseBackend for PostgresBackend {
         let owner = lease.owner().reveal();
         let release = lease.begin_release();
         let answer = if release.needs_tombstone() {
-            let end = End { resource: lease.resource(), owner, granted_ttl: lease.granted_ttl(), abandon: false };
+            let end = End { resource: lease.resource(), owner, granted_ttl: lease.granted_ttl() };
             self.end(&call, &end).await
         } else {
             self.end_plainly(&call, lease, &owner).await
@@ -322,7 +355,7 @@ impl LeaseBackend for PostgresBackend {
         attempt.end();
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
         let owner = attempt.owner().reveal();
-        let end = End { resource: attempt.resource(), owner, granted_ttl, abandon: true };
+        let end = End { resource: attempt.resource(), owner, granted_ttl };
         self.end(&self.call(Operation::Abandon), &end).await.map(|_| ())
     }
 
@@ -345,7 +378,7 @@ impl LeaseBackend for PostgresBackend {
         let limit = limit.max(1);
         let query = sqlx::query_as(self.pool.statements.list.clone())
             .bind(prefix)
-            .bind(after.map(ResourceName::as_str))
+            .bind(after.map_or("", ResourceName::as_str))
             .bind(crate::keys::prefix_end(prefix))
             // One more than asked, to know whether there is a next page.
             .bind(i64::from(limit).saturating_add(1));

@@ -47,7 +47,7 @@ impl Cleaner {
         let cleaner = Arc::clone(self);
         tokio::spawn(async move {
             let after = cleaner.after();
-            if let Ok(page) = cleaner.one_page(&cleaner.pool.call(Operation::CleanUp), &after).await {
+            if let Ok(page) = cleaner.one_page(&cleaner.pool.background_call(Operation::CleanUp), &after).await {
                 cleaner.go_on_after(page.last.unwrap_or_default());
             }
             cleaner.running.store(false, Ordering::SeqCst);
@@ -166,8 +166,11 @@ async fn purge_all(pool: &Pool, call: &Call<'_>, checkout: &mut Checkout<'_>, pa
     transaction.commit().await.map_err(failed)
 }
 
-/// The schema may hold something else, or belong to somebody else: then it stays.
+/// The schema may hold something else, or belong to somebody else: then it stays. So does `public`, which comes with each database.
 async fn drop_empty_schema(transaction: &mut Transaction<'_, Postgres>, schema: &str) -> Result<(), sqlx::Error> {
+    if schema == "\"public\"" {
+        return Ok(());
+    }
     let mut attempt = transaction.begin().await?;
     match execute(&mut attempt, format!("DROP SCHEMA {schema} RESTRICT")).await {
         Ok(()) => attempt.commit().await,

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The URL parameters of this backend, besides the common ones.
 const PARAMETERS: &[&str] = &["sslmode", "sslrootcert", "max_connections", "set_up"];
 
+/// The most that `max_connections` can be.
+const MAX_CONNECTIONS: u16 = 1_000;
+
 /// Whether missing tables are created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,8 +43,8 @@ pub struct PostgresConfig {
 impl PostgresConfig {
     /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS` (or `postgresql://`).
     ///
-    /// What the URL leaves out is taken as every PostgreSQL client does: from `PGUSER`, `PGDATABASE` and the like, and a missing
-    /// password from `~/.pgpass`.
+    /// User, password, host, port and database that the URL leaves out are taken as every PostgreSQL client does: from `PGUSER`, `PGDATABASE`
+    /// and the like, and a missing password from `~/.pgpass`. `PGSSLMODE` is not: TLS is as the URL says.
     ///
     /// # Errors
     /// [`LeaseError::InvalidConfig`], [`LeaseError::UnknownParameter`], [`LeaseError::UnknownScheme`] or
@@ -54,19 +57,30 @@ impl PostgresConfig {
                 advice: "this is the PostgreSQL backend; write postgres:// or postgresql://".into(),
             });
         }
-        keys::check_namespace(&parsed.options.namespace)?;
         // The client's own message could quote the URL.
         let client = PgConnectOptions::from_url(&parsed.url).map_err(|_| LeaseError::InvalidConfig {
             reason: "user, password and database must be percent-encoded UTF-8".into(),
         })?;
         let client = with_tls(client, &parsed)?;
-        Ok(Self {
-            max_connections: max_connections(parsed.own("max_connections"))?,
+        let config = Self {
+            max_connections: max_connections(parsed.own("max_connections")),
             set_up: set_up(parsed.own("set_up"))?,
             address: parsed.address(),
             options: parsed.options,
             client: client.disable_statement_logging(),
-        })
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Looks at what can be changed after [`parse`](Self::parse), too.
+    pub(crate) fn check(&self) -> Result<(), LeaseError> {
+        keys::check_namespace(&self.options.namespace)?;
+        if (1..=MAX_CONNECTIONS).contains(&self.max_connections) {
+            Ok(())
+        } else {
+            Err(invalid(format!("`max_connections`: give a whole number from 1 to {MAX_CONNECTIONS}")))
+        }
     }
 
     /// The address without credentials.
@@ -118,12 +132,9 @@ fn invalid(reason: impl Into<String>) -> LeaseError {
     LeaseError::InvalidConfig { reason: reason.into() }
 }
 
-fn max_connections(text: Option<&str>) -> Result<u16, LeaseError> {
-    match text.map(str::parse) {
-        None => Ok(8),
-        Some(Ok(number @ 1..=1_000)) => Ok(number),
-        Some(_) => Err(invalid("URL parameter `max_connections`: give a whole number from 1 to 1000")),
-    }
+/// The range is that of [`PostgresConfig::check`]; what is no number is out of it.
+fn max_connections(text: Option<&str>) -> u16 {
+    text.map_or(8, |text| text.parse().unwrap_or(0))
 }
 
 fn set_up(text: Option<&str>) -> Result<SetUp, LeaseError> {
@@ -179,6 +190,13 @@ mod tests {
         let config = PostgresConfig::parse("postgresql://u:s3cret@h:5433/db?max_connections=3&set_up=never").unwrap();
         assert_eq!((config.max_connections, config.set_up), (3, SetUp::Never));
         assert!(!format!("{config:?}").contains("s3cret"));
+
+        let mut changed = config.clone();
+        changed.max_connections = 0;
+        assert!(changed.check().unwrap_err().to_string().contains("from 1 to 1000"));
+        let mut changed = config;
+        changed.options.namespace = lease_core::Namespace::parse("pg_x").unwrap();
+        assert!(changed.check().is_err());
     }
 
     #[cfg(not(feature = "tls-rustls"))]

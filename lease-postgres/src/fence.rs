@@ -4,7 +4,9 @@ use crate::backend::PostgresBackend;
 use crate::error::{FENCE_REFUSED, of_statement, server_error};
 use crate::pool::Pool;
 use lease_core::{Effect, FenceError, FencedRegister, Lease, LeaseError, Namespace, Operation, ResourceName, bounded};
+use sqlx::postgres::PgTransactionManager;
 use sqlx::{Postgres, SqlStr, Transaction};
+use sqlx_core::transaction::TransactionManager as _;
 use std::time::Duration;
 
 /// The native fence for the caller's own transaction, in the database that holds the leases.
@@ -14,7 +16,8 @@ use std::time::Duration;
 /// transaction commits is never stale, and a transaction whose grant has ended before the check can't commit at all.
 ///
 /// A holder that is paused inside the transaction holds up the next worker. The server ends a transaction that is idle for longer than
-/// the limit, by default the lease's granted TTL.
+/// the limit, by default the lease's granted TTL. What it does not see as idle has no such limit: a `COPY` whose data do not come, a result
+/// that nobody reads (set `statement_timeout` against these), and a transaction that was prepared for a two-phase commit.
 ///
 /// ```no_run
 /// # async fn example(backend: lease_postgres::PostgresBackend, lease: lease_core::Lease, pool: sqlx::PgPool)
@@ -57,7 +60,8 @@ impl PostgresFence {
     ///
     /// At READ COMMITTED it judges the present moment. At REPEATABLE READ and SERIALIZABLE it judges the transaction's
     /// snapshot, which is the present one only if this is the first statement; a grant that somebody else was given since is refused
-    /// all the same. Don't call it inside a savepoint: rolling back to one gives the row up.
+    /// all the same. A savepoint is no place for it: rolling back to one would give the row up, and let a refused transaction go on. A nested
+    /// [`Transaction`] is an error here; a savepoint that you made by SQL can't be seen.
     ///
     /// # Errors
     /// [`FenceError::Refused`] when the grant has ended. The transaction has failed then: PostgreSQL turns a commit into a
@@ -66,6 +70,7 @@ impl PostgresFence {
     /// # Cancel safety
     /// The statement may still run: roll the transaction back.
     pub async fn check(&self, transaction: &mut Transaction<'_, Postgres>, lease: &Lease) -> Result<(), FenceError> {
+        refuse_savepoint(Operation::FencedWrite, transaction)?;
         let idle = self.idle_limit.unwrap_or(lease.granted_ttl());
         let owner = lease.owner().reveal();
         let query = sqlx::query(self.check.clone()).bind(lease.resource().as_str()).bind(owner).bind(idle_millis(idle));
@@ -83,6 +88,25 @@ impl PostgresFence {
             Err(FenceError::Refused { resource: lease.resource().clone() })
         }
     }
+}
+
+/// A check that holds only until a rollback to a savepoint is none.
+///
+/// # Errors
+/// [`LeaseError::Unsupported`] when the transaction is nested in another one. Nothing was sent.
+pub(crate) fn refuse_savepoint(
+    operation: Operation,
+    transaction: &Transaction<'_, Postgres>,
+) -> Result<(), LeaseError> {
+    if PgTransactionManager::get_transaction_depth(transaction) <= 1 {
+        return Ok(());
+    }
+    Err(LeaseError::Unsupported {
+        operation,
+        backend: "postgres",
+        reason: "this transaction is a savepoint in another one, and rolling it back would undo the check; \
+                 check the outermost transaction",
+    })
 }
 
 /// The server keeps this limit in a 32-bit number of milliseconds, in which zero means none.

@@ -3,7 +3,7 @@
 use crate::claims::Facts;
 use crate::config::PostgresConfig;
 use crate::error::{GUARD_REFUSED, of_statement, server_error};
-use crate::fence::idle_millis;
+use crate::fence::{idle_millis, refuse_savepoint};
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
 use lease_core::{
@@ -18,7 +18,8 @@ use std::time::Duration;
 ///
 /// The share lock on the trusted authority makes it wait for a concurrent `adopt`, and the other way round. The row of the mark is
 /// locked until the transaction ends, and its latest version is what the value is compared with, at every isolation level: above READ
-/// COMMITTED the server reports a serialization failure where that version is not the snapshot's.
+/// COMMITTED the server reports a serialization failure where that version is not the snapshot's. The commit waits until it is on disk,
+/// whatever the session's default is: a mark that a crash takes back lets stale writes in.
 pub(crate) const ADMIT: &str = "
 WITH trusted AS MATERIALIZED (
     SELECT t.authority FROM {s}.trusted t WHERE t.authority = $2 FOR KEY SHARE
@@ -29,7 +30,7 @@ WITH trusted AS MATERIALIZED (
      WHERE m.value < EXCLUDED.value OR (m.value = EXCLUDED.value AND m.grant_id = EXCLUDED.grant_id)
     RETURNING true
 )
-SELECT CASE WHEN EXISTS (SELECT FROM admitted) THEN {limit_idle} ELSE {s}.refuse_guard($1) END";
+SELECT CASE WHEN EXISTS (SELECT FROM admitted) THEN concat({limit_idle}, {durable}) ELSE {s}.refuse_guard($1) END";
 
 /// Compare-and-set of the trusted authority. `$1` the expected one or null, `$2` the new one.
 pub(crate) const ADOPT: &str = "
@@ -102,8 +103,12 @@ impl PostgresGuard {
     /// Lets the transaction go on only if the token is at or above the mark of `resource`, and raises the mark with it: both
     /// are committed, or neither. Call it first, before the transaction reads what it will change.
     ///
-    /// It is right at every isolation level. Don't call it inside a savepoint: rolling back to one takes the mark back, and
-    /// what the transaction does outside of it is not guarded.
+    /// It is right at every isolation level. A savepoint is no place for it: rolling back to one would take the mark back, or a refusal, and
+    /// what the transaction does outside is not guarded. A nested [`Transaction`] is an error here; a savepoint that you made by SQL
+    /// can't be seen.
+    ///
+    /// Where the session's `synchronous_commit` is weaker than `on` it is raised to that, for this transaction only: a mark that a crash took
+    /// back would let stale writes in.
     ///
     /// # Errors
     /// [`GuardError::Refused`] when the token is not admitted. The transaction has failed then: PostgreSQL turns a commit into a
@@ -132,6 +137,7 @@ impl PostgresGuard {
         resource: &ResourceName,
         token: &FencingToken,
     ) -> Result<Option<Refusal>, LeaseError> {
+        refuse_savepoint(operation, transaction)?;
         let query = sqlx::query(self.admit.clone())
             .bind(resource.as_str())
             .bind(token.authority().as_str())

@@ -2,7 +2,7 @@
 //!
 //! Names are stored as they are, in columns with the collation `C`: two names are equal when their bytes are.
 
-use lease_core::{LeaseError, Namespace};
+use lease_core::{LeaseError, Namespace, ResourceName};
 
 /// The tables of a lease backend.
 pub(crate) const META: &str = "meta";
@@ -32,17 +32,18 @@ pub(crate) fn check_namespace(namespace: &Namespace) -> Result<(), LeaseError> {
     Ok(())
 }
 
-/// The smallest text, in byte order, above every text that begins with `prefix`; `None` when there is none.
-pub(crate) fn prefix_end(prefix: &str) -> Option<String> {
+/// The smallest text, in byte order, above every text that begins with `prefix`; where there is none, one above every name.
+pub(crate) fn prefix_end(prefix: &str) -> String {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
         // UTF-8 orders texts as their code points do, so the next character is the next text of this length.
         if let Some(next) = next_char(last) {
             chars.push(next);
-            return Some(chars.into_iter().collect());
+            return chars.into_iter().collect();
         }
     }
-    None
+    // Longer than any name, of the last character that there is.
+    String::from(char::MAX).repeat(ResourceName::MAX_BYTES)
 }
 
 fn next_char(c: char) -> Option<char> {
@@ -60,13 +61,14 @@ mod tests {
 
     #[test]
     fn prefix_end_bounds_exactly_the_prefix() {
-        assert_eq!(prefix_end("ab").as_deref(), Some("ac"));
-        assert_eq!(prefix_end("a\u{10FFFF}").as_deref(), Some("b"));
-        assert_eq!(prefix_end("\u{D7FF}").as_deref(), Some("\u{E000}"));
-        assert_eq!(prefix_end("\u{10FFFF}"), None);
-        assert_eq!(prefix_end(""), None);
+        assert_eq!(prefix_end("ab"), "ac");
+        assert_eq!(prefix_end("a\u{10FFFF}"), "b");
+        assert_eq!(prefix_end("\u{D7FF}"), "\u{E000}");
+        let last = "\u{10FFFF}".repeat(ResourceName::MAX_BYTES / 4);
+        assert!(ResourceName::parse(&last).is_ok());
+        assert!(prefix_end("\u{10FFFF}") > last && prefix_end("") > last && prefix_end(&last) > last);
         for prefix in ["a", "ä", "日", "a/", "z~"] {
-            let end = prefix_end(prefix).unwrap();
+            let end = prefix_end(prefix);
             assert!(format!("{prefix}\u{10FFFF}\u{10FFFF}") < end && prefix < end.as_str());
         }
     }

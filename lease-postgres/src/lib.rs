@@ -33,7 +33,7 @@
 //! | `cross-process` | always | all state is in the server |
 //! | `list-by-prefix` | always | a range of the primary key, in byte order |
 //! | `idle-names-forgotten` | always | clean-up deletes rows that were idle for `idle_retention_ms`, after a floor keeps their values |
-//! | `lease-survives-restart`, `token-survives-restart`, `mark-survives-restart` | by settings | `fsync` and `full_page_writes` are on, and no table is UNLOGGED. `synchronous_commit` is set to `on` by each session, whatever the default |
+//! | `lease-survives-restart`, `token-survives-restart`, `mark-survives-restart` | by settings | `fsync` and `full_page_writes` are on, and no table is UNLOGGED. `synchronous_commit` is set to `on` by each session, whatever the default, and in the caller's own session by the guard for its transaction |
 //! | `refusal-uncommittable`, `mark-rolls-back` | always | a refusal is an SQL error inside the transaction; the mark is a row of the same transaction |
 //!
 //! The settings are read on each new connection. A standby or read-only server is refused.
@@ -41,7 +41,7 @@
 //! # What orders the tokens
 //!
 //! The authority is `postgres:INCARNATION:EPOCH`. The incarnation is drawn when the tables are created, and drawn anew when
-//! they were emptied or dropped. What can make values go back **unseen**, since a store can't notice its own rollback: a restore
+//! `meta` was emptied, or one of `meta` and `lease` was dropped. What can make values go back **unseen**, since a store can't notice its own rollback: a restore
 //! from a backup, the promotion of a standby that lagged behind (set `synchronous_standby_names`, so that `on` waits for it), and
 //! somebody's changing the tables by hand. After one of these raise `epoch` and adopt the new authority at each destination. A server clock that is set
 //! back does not: the last value of each name is in its row, and those of forgotten names are below the floor. It makes leases last longer, though,
@@ -101,8 +101,9 @@ pub const RUNTIME_GRANTS: &[&str] = &[
     "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.meta, leasehold.lease, leasehold.register TO ACCOUNT",
 ];
 
-/// What the account `ACCOUNT` of a writer at the destination needs in the namespace `leasehold`, and no more: it can raise marks, and can
-/// neither lower a mark by deleting it nor change the trusted authority. `UPDATE (id)` is for the row lock that `adopt` waits for.
+/// What the account `ACCOUNT` of a writer at the destination needs in the namespace `leasehold`, and no more: it can neither delete marks nor
+/// change the trusted authority. It can update marks, so the guard is right for writers that use it, and none against a hostile one.
+/// `UPDATE (id)` is for the row lock that `adopt` waits for.
 pub const WRITER_GRANTS: &[&str] = &[
     "GRANT USAGE ON SCHEMA leasehold TO ACCOUNT",
     "GRANT SELECT, UPDATE (id) ON leasehold.trusted TO ACCOUNT",

@@ -49,22 +49,28 @@ impl Pool {
         part: Part,
         edits: &[(&str, &str)],
     ) -> Result<Self, LeaseError> {
+        config.check()?;
         let statements = Statements::new(&config.options.namespace, edits)?;
         let permits = Semaphore::new(usize::from(config.max_connections));
         let limit = config.options.connect_timeout;
         let pool = Self { config, statements, part, permits, state: Mutex::default() };
-        drop(pool.call_within(Operation::Connect, limit).checkout().await?);
+        drop(pool.call_within(Operation::Connect, limit, pool.config.set_up).checkout().await?);
         Ok(pool)
     }
 
     /// Begins a call: its limit runs from here.
     pub(crate) fn call(&self, operation: Operation) -> Call<'_> {
-        self.call_within(operation, self.config.options.call_timeout)
+        self.call_within(operation, self.config.options.call_timeout, self.config.set_up)
     }
 
-    fn call_within(&self, operation: Operation, limit: Duration) -> Call<'_> {
+    /// Begins a call that nobody asked for: it does not create tables that somebody has just removed.
+    pub(crate) fn background_call(&self, operation: Operation) -> Call<'_> {
+        self.call_within(operation, self.config.options.call_timeout, SetUp::Never)
+    }
+
+    fn call_within(&self, operation: Operation, limit: Duration, set_up: SetUp) -> Call<'_> {
         let now = Instant::now();
-        Call { pool: self, operation, limit, ends: now.checked_add(limit).unwrap_or(now) }
+        Call { pool: self, operation, limit, ends: now.checked_add(limit).unwrap_or(now), set_up }
     }
 
     pub(crate) fn facts(&self) -> Facts {
@@ -81,10 +87,10 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn idle_or_new(&self, limit: Duration) -> Result<PgConnection, LeaseError> {
+    async fn idle_or_new(&self, limit: Duration, set_up: SetUp) -> Result<PgConnection, LeaseError> {
         loop {
             let Some((mut connection, since)) = self.lock().idle.pop() else {
-                return self.open(limit).await;
+                return self.open(limit, set_up).await;
             };
             if since.elapsed() < TRUST {
                 return Ok(connection);
@@ -99,13 +105,13 @@ impl Pool {
         }
     }
 
-    async fn open(&self, limit: Duration) -> Result<PgConnection, LeaseError> {
+    async fn open(&self, limit: Duration, set_up: SetUp) -> Result<PgConnection, LeaseError> {
         let config = &self.config;
         let namespace = &config.options.namespace;
         let mut connection = config.client().connect().await.map_err(|error| of_connect(config.address(), error))?;
         let mut facts = claims::read(&mut connection, config).await?;
         let mut found = set_up::look(&mut connection, namespace, self.part).await?;
-        if matches!(found, Found::Missing { .. }) && config.set_up == SetUp::IfMissing {
+        if matches!(found, Found::Missing { .. }) && set_up == SetUp::IfMissing {
             set_up::create(&mut connection, namespace, self.part, &self.statements, limit).await?;
             found = set_up::look(&mut connection, namespace, self.part).await?;
         }
@@ -129,6 +135,7 @@ pub(crate) struct Call<'a> {
     operation: Operation,
     limit: Duration,
     ends: Instant,
+    set_up: SetUp,
 }
 
 impl<'a> Call<'a> {
@@ -137,7 +144,7 @@ impl<'a> Call<'a> {
         let pool = self.pool;
         self.bound(Effect::None, async {
             let permit = pool.permits.acquire().await.map_err(|_| closed(self.operation))?;
-            let connection = pool.idle_or_new(self.limit).await?;
+            let connection = pool.idle_or_new(self.limit, self.set_up).await?;
             Ok(Checkout { pool, _permit: permit, connection: Some(connection), settled: true })
         })
         .await

@@ -8,13 +8,17 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, Executor as _, SqlStr};
 use std::time::Duration;
 
-/// Text columns have the collation `C`: equality and order are those of the bytes, whatever the database's default is.
+/// Text columns have the collation `C`: equality and order are those of the bytes, whatever the database's default is. A table `lease` that has to
+/// be created while `meta` is there was dropped, and with it the last values: that history is over.
 pub(crate) const LEASE_TABLES: &str = "
 CREATE TABLE IF NOT EXISTS {s}.meta (
     id boolean PRIMARY KEY DEFAULT true CHECK (id),
     incarnation text COLLATE \"C\" NOT NULL,
     floor bigint NOT NULL DEFAULT 0
 );
+DO $$ BEGIN
+    IF pg_catalog.to_regclass('{s}.lease') IS NULL THEN DELETE FROM {s}.meta; END IF;
+END $$;
 CREATE TABLE IF NOT EXISTS {s}.lease (
     name text COLLATE \"C\" PRIMARY KEY,
     owner text COLLATE \"C\" NOT NULL,

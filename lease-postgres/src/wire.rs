@@ -6,7 +6,8 @@
 //! * `seen` is the snapshot. It answers what needs no lock: that the row is held, or that this attempt is over.
 //! * Whatever changes the row checks again on the locked row. A change between the two shows as the outcome `raced`: nothing
 //!   was done, and the caller runs the statement once more.
-//! * Time is `clock_timestamp()`; `now()` would be the time before a wait for a lock.
+//! * Time is `clock_timestamp()`; `now()` would be the time before a wait for a lock. `UPDATE` and `FOR …` look at a row's time before
+//!   they wait, and not again if the row is unchanged after. So whatever depends on the time locks first, and asks for the time then.
 //! * A row is inserted only under a share lock on `meta`, which clean-up holds exclusively while it removes rows: an inserted row
 //!   always begins above the floor that clean-up left, and from then on the row itself has the name's last value.
 
@@ -17,8 +18,13 @@ use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 /// One grant, or why there is none. `$1` name, `$2` owner, `$3` grant id, `$4` holder, `$5` TTL in ms.
 ///
 /// The fencing value is computed under the row's lock (or, for a new name, by the one insert that wins), so a later grant has a
-/// larger one. The lock is taken in two steps. The first waits for whoever is just changing the row, which is short. The second is the
-/// one that conflicts with the `FOR KEY SHARE` of a fenced transaction, which can be long, and so is an answer and not a wait: `fenced`.
+/// larger one. The lock is `FOR UPDATE`, the one that conflicts with the `FOR KEY SHARE` of a fenced transaction, and it must be this
+/// statement's first lock on the row: a fenced transaction with an old snapshot is stopped by a row that was updated under it, not by one that
+/// was locked in a weaker mode before.
+///
+/// Where somebody has the row locked, there is no grant. `busy` waits for whoever is just changing it, which is short; and if a fenced
+/// transaction, which can be long, keeps it after that, then that is an answer and not a wait: `fenced`. Otherwise the caller runs
+/// `acquire_in_turn` next.
 const ACQUIRE: &str = "
 WITH seen AS MATERIALIZED (
     SELECT l.owner, l.value, l.incarnation, l.spent, l.expires_at,
@@ -34,27 +40,25 @@ WITH seen AS MATERIALIZED (
     ON CONFLICT (name) DO NOTHING
     RETURNING value, incarnation
 ), ended AS MATERIALIZED (
-    SELECT l.name FROM {s}.lease l
-     WHERE l.name = $1 AND EXISTS (SELECT FROM seen WHERE NOT seen.live)
-       AND (l.released OR l.expires_at <= clock_timestamp())
-       AND l.owner <> $2 AND NOT l.spent ? $2
-       FOR NO KEY UPDATE
-), unfenced AS MATERIALIZED (
-    SELECT l.name FROM {s}.lease l JOIN ended ON l.name = ended.name FOR UPDATE OF l SKIP LOCKED
+    SELECT l.name FROM {s}.lease l WHERE {over} FOR UPDATE SKIP LOCKED
 ), again AS (
     UPDATE {s}.lease l
        SET owner = $2, grant_id = $3, holder = $4, value = greatest(l.value + 1, {now_us}),
            granted_at = clock_timestamp(), renewed_at = clock_timestamp(),
            expires_at = clock_timestamp() + $5 * interval '1 millisecond', released = false, spent = {pruned}
-      FROM unfenced WHERE l.name = unfenced.name
+      FROM ended WHERE l.name = ended.name
     RETURNING l.value, l.incarnation
 ), granted AS (
     SELECT value, incarnation FROM fresh UNION ALL SELECT value, incarnation FROM again
+), busy AS MATERIALIZED (
+    SELECT l.name FROM {s}.lease l WHERE {over} AND NOT EXISTS (SELECT FROM ended) FOR NO KEY UPDATE
+), unfenced AS MATERIALIZED (
+    SELECT FROM {s}.lease l JOIN busy ON l.name = busy.name FOR UPDATE OF l SKIP LOCKED
 )
 SELECT CASE WHEN granted.value IS NOT NULL OR (seen.live AND seen.owner = $2) THEN 'granted'
             WHEN seen.owner = $2 OR seen.spent ? $2 THEN 'over'
             WHEN seen.live THEN 'held'
-            WHEN EXISTS (SELECT FROM ended) THEN 'fenced'
+            WHEN EXISTS (SELECT FROM busy) THEN CASE WHEN EXISTS (SELECT FROM unfenced) THEN 'busy' ELSE 'fenced' END
             WHEN seen.owner IS NULL AND NOT EXISTS (SELECT FROM floor) THEN 'no meta'
             ELSE 'raced' END,
        coalesce(granted.value, seen.value),
@@ -66,11 +70,13 @@ SELECT CASE WHEN granted.value IS NOT NULL OR (seen.live AND seen.owner = $2) TH
 const RENEW: &str = "
 WITH seen AS MATERIALIZED (
     SELECT l.owner, l.released, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1
+), own AS MATERIALIZED (
+    {own} FOR NO KEY UPDATE
 ), renewed AS (
     UPDATE {s}.lease l
        SET expires_at = greatest(l.expires_at, clock_timestamp() + $3 * interval '1 millisecond'),
            renewed_at = clock_timestamp()
-     WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()
+      FROM own WHERE l.name = own.name AND own.expires_at > clock_timestamp()
     RETURNING true
 )
 SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
@@ -85,10 +91,12 @@ SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
 const RELEASE: &str = "
 WITH seen AS MATERIALIZED (
     SELECT l.owner, l.released, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1
+), own AS MATERIALIZED (
+    {own} FOR NO KEY UPDATE
 ), ended AS (
     UPDATE {s}.lease l
        SET released = true, expires_at = least(l.expires_at, clock_timestamp())
-     WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()
+      FROM own WHERE l.name = own.name AND own.expires_at > clock_timestamp()
     RETURNING true
 )
 SELECT CASE WHEN EXISTS (SELECT FROM ended) THEN 'ended'
@@ -97,8 +105,8 @@ SELECT CASE WHEN EXISTS (SELECT FROM ended) THEN 'ended'
             ELSE 'not held' END
   FROM (SELECT) one LEFT JOIN seen ON true";
 
-/// Ends the owner's grant and remembers the owner as spent. `$1` name, `$2` owner, `$3` how long in ms, `$4` whether an expired
-/// grant counts as ended too (it does for `abandon`).
+/// Ends the owner's live grant and remembers the owner as spent. `$1` name, `$2` owner, `$3` how long in ms. A grant that has expired
+/// does not become a released one, so that a later release is told that the lease was lost.
 ///
 /// The memory is in the row, since only the row's own columns are read in their latest version; a name without a row gets one.
 const END: &str = "
@@ -114,12 +122,14 @@ WITH seen AS MATERIALIZED (
       FROM floor
     ON CONFLICT (name) DO NOTHING
     RETURNING false AS ended
+), locked AS MATERIALIZED (
+    SELECT l.name FROM {s}.lease l WHERE l.name = $1 FOR NO KEY UPDATE
 ), again AS (
     UPDATE {s}.lease l
        SET spent = {pruned} || jsonb_build_object($2::text, {now_us} + $3 * 1000),
-           released = l.released OR (l.owner = $2 AND ($4 OR l.expires_at > clock_timestamp())),
+           released = l.released OR (l.owner = $2 AND l.expires_at > clock_timestamp()),
            expires_at = CASE WHEN l.owner = $2 THEN least(l.expires_at, clock_timestamp()) ELSE l.expires_at END
-     WHERE l.name = $1
+      FROM locked WHERE l.name = locked.name
     RETURNING l.owner = $2 AND l.released AS ended
 ), done AS (
     SELECT ended FROM fresh UNION ALL SELECT ended FROM again
@@ -141,15 +151,15 @@ SELECT NOT l.released AND l.expires_at > l.now, l.name, l.holder, l.value, l.gra
        (extract(epoch FROM l.now - l.renewed_at) * 1000000)::bigint
   FROM (SELECT *, clock_timestamp() AS now FROM {s}.lease WHERE name = $1) l";
 
-/// The held names in a range. `$1` from, `$2` after or null, `$3` below or null, `$4` how many.
+/// The held names in a range. `$1` from, `$2` after, `$3` below, `$4` how many. None of them is null: each has to be a bound of the index
+/// scan, also in a plan that the server makes without knowing them.
 const LIST: &str = "
 SELECT true, l.name, l.holder, l.value, true,
        (extract(epoch FROM l.expires_at - l.now) * 1000000)::bigint,
        (extract(epoch FROM l.now - l.granted_at) * 1000000)::bigint,
        (extract(epoch FROM l.now - l.renewed_at) * 1000000)::bigint
   FROM (SELECT *, clock_timestamp() AS now FROM {s}.lease
-         WHERE name >= $1 AND ($2::text IS NULL OR name > $2) AND ($3::text IS NULL OR name < $3)
-           AND NOT released AND expires_at > clock_timestamp()
+         WHERE name >= $1 AND name > $2 AND name < $3 AND NOT released AND expires_at > clock_timestamp()
          ORDER BY name LIMIT $4) l
  ORDER BY l.name";
 
@@ -176,20 +186,16 @@ const RAISE_FLOOR: &str = "UPDATE {s}.meta SET floor = greatest(floor, $1)";
 /// One statement, so that there is no moment in which the check has failed and the transaction could still be committed.
 const FENCE_CHECK: &str = "
 WITH held AS MATERIALIZED (
-    SELECT FROM {s}.lease l
-     WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()
-       FOR KEY SHARE
+    {own} FOR KEY SHARE
 )
-SELECT CASE WHEN EXISTS (SELECT FROM held) THEN {limit_idle} ELSE {s}.refuse_fence() END";
+SELECT CASE WHEN EXISTS (SELECT FROM held WHERE held.expires_at > clock_timestamp()) THEN {limit_idle} ELSE {s}.refuse_fence() END";
 
 /// A write to the fenced register. `$1` name, `$2` owner, `$3` value.
 const FENCED_WRITE: &str = "
 WITH held AS MATERIALIZED (
-    SELECT FROM {s}.lease l
-     WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()
-       FOR KEY SHARE
+    {own} FOR KEY SHARE
 ), written AS (
-    INSERT INTO {s}.register (name, value) SELECT $1, $3 FROM held
+    INSERT INTO {s}.register (name, value) SELECT $1, $3 FROM held WHERE held.expires_at > clock_timestamp()
     ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value
     RETURNING true
 )
@@ -199,6 +205,16 @@ const FENCED_READ: &str = "SELECT value FROM {s}.register WHERE name = $1";
 
 /// Parts that several statements share.
 const PARTS: &[(&str, &str)] = &[
+    (
+        "{own}",
+        "SELECT l.name, l.expires_at FROM {s}.lease l \
+         WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()",
+    ),
+    (
+        "{over}",
+        "l.name = $1 AND EXISTS (SELECT FROM seen WHERE NOT seen.live) AND (l.released OR l.expires_at <= clock_timestamp()) \
+         AND l.owner <> $2 AND NOT l.spent ? $2",
+    ),
     ("{now_us}", "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"),
     (
         "{pruned}",
@@ -215,6 +231,11 @@ const PARTS: &[(&str, &str)] = &[
         "(SELECT set_config('idle_in_transaction_session_timeout', \
          (CASE WHEN c.ms > 0 THEN least(c.ms, $3) ELSE $3 END)::text, true) FROM (SELECT (extract(epoch FROM \
          current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint AS ms) c)",
+    ),
+    (
+        "{durable}",
+        "CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
+         THEN set_config('synchronous_commit', 'on', true) END",
     ),
 ];
 
@@ -242,6 +263,7 @@ macro_rules! statements {
 
 statements! {
     acquire = ACQUIRE,
+    acquire_in_turn = &ACQUIRE.replace("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
     renew = RENEW,
     release = RELEASE,
     end = END,
@@ -308,12 +330,14 @@ mod tests {
         let namespace = Namespace::parse("billing").unwrap();
         let statements = Statements::new(&namespace, &[]).unwrap();
         let text = format!("{statements:?}");
-        for left in ["{s}", "{now_us}", "{pruned}", "{idle}", "{limit_idle}"] {
+        for (left, _) in PARTS.iter().chain(&[("{s}", "")]) {
             assert!(!text.contains(left), "{left}");
         }
+        assert!(statements.acquire.as_str().contains(" FOR UPDATE SKIP LOCKED\n), again"));
+        assert!(statements.acquire_in_turn.as_str().contains(" FOR UPDATE\n), again"));
         assert!(statements.acquire.as_str().contains("\"billing\".lease"));
         assert!(Statements::new(&namespace, &[("no such text", "")]).is_err());
         let edited = Statements::new(&namespace, &[("FOR UPDATE OF l SKIP LOCKED", "")]).unwrap();
-        assert!(!edited.acquire.as_str().contains("SKIP LOCKED"));
+        assert!(!edited.acquire.as_str().contains("OF l SKIP LOCKED"));
     }
 }

@@ -4,7 +4,7 @@
 #[expect(unreachable_pub, dead_code, reason = "one module for several test programs")]
 mod support;
 
-use lease_core::{Acquisition, FenceError, FencedRegister as _, LeaseBackend, Release, Renewal};
+use lease_core::{Acquisition, FenceError, FencedRegister as _, LeaseBackend, LeaseError, Release, Renewal};
 use sqlx::{PgPool, Postgres, Transaction};
 use std::time::Duration;
 use support::{admin, attempt, connect, name, number, shared, sql, take, until_expired, value};
@@ -189,4 +189,19 @@ async fn the_fence_holds_across_a_concurrent_release() {
     assert!(matches!(backend.acquire(&attempt("r", 60_000)).await.unwrap(), Acquisition::Held(_)));
     fenced.commit().await.unwrap();
     take(&backend, "r", 60_000).await;
+}
+
+/// Rolling back to a savepoint would undo the check and its refusal, so it is not made in a nested transaction at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nested_transaction_is_not_fenced() {
+    let server = shared();
+    let (pool, backend) = (admin(&server).await, connect(&server, "fence_nested").await);
+    let lease = take(&backend, "r", 60_000).await;
+    let mut outer = pool.begin().await.unwrap();
+    let mut nested = sqlx::Connection::begin(&mut *outer).await.unwrap();
+    let checked = backend.transaction_fence().check(&mut nested, &lease).await;
+    assert!(matches!(checked, Err(FenceError::Store(LeaseError::Unsupported { .. }))), "{checked:?}");
+    nested.rollback().await.unwrap();
+    backend.transaction_fence().check(&mut outer, &lease).await.unwrap();
+    outer.commit().await.unwrap();
 }

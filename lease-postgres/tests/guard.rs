@@ -11,7 +11,7 @@ use lease_postgres::PostgresDestination;
 use lease_servers::Server;
 use sqlx::{PgPool, Postgres, Transaction};
 use std::time::Duration;
-use support::{admin, name, number, shared, sql, until_blocked, url};
+use support::{admin, name, number, own, shared, sql, until_blocked, url};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -115,6 +115,61 @@ async fn a_refused_transaction_cannot_be_committed() {
             transaction.commit().await.unwrap();
             assert_eq!(number(&pool, "SELECT count(*) FROM ignored.data").await, 0, "{level} {refused}");
         }
+    }
+}
+
+/// Nor can a caller take a refusal back by rolling back to a savepoint: in a nested transaction there is no admission at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nested_transaction_is_not_guarded() {
+    let server = shared();
+    let (pool, destination) = (admin(&server).await, destination(&server, "nested").await);
+    let mut outer = pool.begin().await.unwrap();
+    let mut nested = sqlx::Connection::begin(&mut *outer).await.unwrap();
+    match destination.guard().admit(&mut nested, &name("r"), &token(7, 1)).await {
+        Err(GuardError::Store(error @ LeaseError::Unsupported { .. })) => {
+            assert!(error.to_string().contains("outermost"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    nested.rollback().await.unwrap();
+    destination.guard().admit(&mut outer, &name("r"), &token(7, 1)).await.unwrap();
+    outer.commit().await.unwrap();
+}
+
+/// A session whose commits may be lost by a crash commits its marks for good all the same, and only those.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_survives_a_crash_whatever_the_callers_session_risks() {
+    let mut server = own(&[("wal_writer_delay", "10000")]);
+    let destination = destination(&server, "crash_mark").await;
+    let pool = admin(&server).await;
+    sql(&pool, "ALTER ROLE postgres SET synchronous_commit = off").await;
+    let risky = admin(&server).await;
+    let setting = "SELECT current_setting('synchronous_commit')";
+    let mut transaction = risky.begin().await.unwrap();
+    destination.guard().admit(&mut transaction, &name("r"), &token(7, 1)).await.unwrap();
+    let inside: String = sqlx::query_scalar(setting).fetch_one(&mut *transaction).await.unwrap();
+    transaction.commit().await.unwrap();
+    server.kill();
+    server.restart().unwrap();
+    // The first call may meet the connection that died with the server.
+    let answer = match destination.read(&name("r")).await {
+        Err(GuardError::Store(LeaseError::Connection { .. })) => destination.read(&name("r")).await,
+        answer => answer,
+    };
+    assert_eq!(answer.unwrap().mark, Some((7, token(7, 1).grant())));
+    assert_eq!(inside, "on");
+
+    for (session, inside) in [("remote_apply", "remote_apply"), ("local", "on"), ("off", "on")] {
+        let mut connection = risky.acquire().await.unwrap();
+        let set = format!("SET synchronous_commit = '{session}'");
+        sqlx::query(sqlx::AssertSqlSafe(set)).execute(&mut *connection).await.unwrap();
+        let mut transaction = sqlx::Connection::begin(&mut *connection).await.unwrap();
+        destination.guard().admit(&mut transaction, &name("r"), &token(7, 1)).await.unwrap();
+        let now: String = sqlx::query_scalar(setting).fetch_one(&mut *transaction).await.unwrap();
+        assert_eq!(now, inside);
+        transaction.rollback().await.unwrap();
+        let after: String = sqlx::query_scalar(setting).fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(after, session, "for the transaction only");
     }
 }
 

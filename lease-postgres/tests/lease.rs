@@ -168,6 +168,25 @@ fn names(page: &lease_core::NamePage) -> Vec<String> {
     page.grants.iter().map(|grant| grant.resource.to_string()).collect()
 }
 
+/// `list` reads the names of its prefix and no others, also with a plan that the server made for any prefix.
+#[cfg(feature = "testing")]
+#[tokio::test(flavor = "multi_thread")]
+async fn list_is_a_range_of_the_key_in_a_generic_plan_too() {
+    let server = shared();
+    let pool = admin(&server).await;
+    let backend = connect(&server, "plans").await;
+    let mut connection = pool.acquire().await.unwrap();
+    let prepare = format!(
+        "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; PREPARE list AS {}",
+        backend.list_statement()
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap();
+    let explain = "EXPLAIN EXECUTE list('a/', 'a/1', 'a0', 10)";
+    let plan: Vec<String> = sqlx::query_scalar(explain).fetch_all(&mut *connection).await.unwrap();
+    let bounds = plan.iter().find(|line| line.contains("Index Cond")).unwrap();
+    assert!(["$1", "$2", "$3"].iter().all(|bound| bounds.contains(bound)), "{plan:#?}");
+}
+
 /// Byte equality: no collation, no folding, no trimming, no cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_are_never_confused() {
@@ -275,6 +294,53 @@ async fn the_authority_lasts_as_long_as_the_store_and_changes_when_it_was_emptie
     assert!(authority(&d).as_str().ends_with(":7"));
 }
 
+/// Dropping the leases alone forgets the last values as well: a new authority.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_lease_table_ends_the_history() {
+    let server = shared();
+    let pool = admin(&server).await;
+    let backend = connect(&server, "ended").await;
+    let before = take(&backend, "r", 60_000).await;
+    sql(&pool, "DROP TABLE ended.lease").await;
+    let after = take(&connect(&server, "ended").await, "r", 60_000).await;
+    assert_ne!(before.token().unwrap().authority(), after.token().unwrap().authority());
+    sql(&pool, "DROP TABLE ended.lease").await;
+    sql(&pool, &PostgresBackend::migration(&lease_core::Namespace::parse("ended").unwrap())).await;
+    let migrated = take(&connect(&server, "ended").await, "r", 60_000).await;
+    assert_ne!(migrated.token().unwrap().authority(), after.token().unwrap().authority());
+}
+
+/// A grant whose token can't be made is there: the error must not say that nothing happened.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_history_is_an_error_with_an_unknown_effect() {
+    let server = shared();
+    let pool = admin(&server).await;
+    let backend = connect(&server, "harmed").await;
+    sql(&pool, "UPDATE harmed.meta SET incarnation = 'no authority'").await;
+    let error = backend.acquire(&attempt("r", 60_000)).await.unwrap_err();
+    assert_eq!((error.effect(), error.advice()), (Effect::Unknown, Advice::Fix), "{error}");
+    assert!(backend.try_acquire("other", Duration::from_mins(1)).await.is_err());
+    assert_eq!(backend.inspect(&name("other")).await.unwrap().held, None, "whoever asked in short gave it up");
+}
+
+/// The clean-up that begins with each client must not create anew what was purged under it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_comes_back_after_a_purge() {
+    let server = shared();
+    let pool = admin(&server).await;
+    for round in 0..12 {
+        let backend = connect(&server, &format!("purged{round}")).await;
+        backend.purge().await.unwrap();
+    }
+    // Each client's own connections are the last that could; the server has seen all of them end.
+    let clients =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold' AND query LIKE '%\"purged%'";
+    while number(&pool, clients).await > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(number(&pool, "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'purged%'").await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_are_apart_and_purge_removes_one() {
     let server = shared();
@@ -291,4 +357,7 @@ async fn namespaces_are_apart_and_purge_removes_one() {
     sql(&pool, "CREATE TABLE space_a.mine (n int)").await;
     a.purge().await.unwrap();
     assert_eq!(number(&pool, "SELECT count(*) FROM space_a.mine").await, 0);
+    // So does the schema that comes with the database.
+    connect(&server, "public").await.purge().await.unwrap();
+    assert_eq!(number(&pool, "SELECT count(*) FROM pg_namespace WHERE nspname = 'public'").await, 1);
 }
