@@ -23,6 +23,10 @@ const TOKEN: &str = "token/grows-over-release";
 const STALE: &str = "destination/refuses-stale";
 const SECOND_WRITE: &str = "destination/admits-holder";
 
+/// The condition on the owner is written once for all statements, and so is that on the time.
+const PG_ANY_OWNER: (&str, &str) = ("AND l.owner = $2 AND NOT l.released", "AND NOT l.released");
+const PG_ANY_TIME: (&str, &str) = ("expires_at > clock_timestamp()", "name IS NOT NULL");
+
 #[rustfmt::skip]
 const SABOTEURS: &[Saboteur] = {
     use Part::{Guard, Lease};
@@ -53,18 +57,14 @@ const SABOTEURS: &[Saboteur] = {
         Saboteur("guard that compares doubles", Redis, Guard,
             ("    if order == 0 then order = string.sub(ARGV[2], 11) - string.sub(value, 11) end\n", ""), "destination/exact-values"),
 
-        Saboteur("release without owner check", Postgres, Lease,
-            ("least(l.expires_at, clock_timestamp())\n     WHERE l.name = $1 AND l.owner = $2 AND", "least(l.expires_at, clock_timestamp())\n     WHERE l.name = $1 AND"), RELEASE),
-        Saboteur("renew without owner check", Postgres, Lease,
-            ("renewed_at = clock_timestamp()\n     WHERE l.name = $1 AND l.owner = $2 AND", "renewed_at = clock_timestamp()\n     WHERE l.name = $1 AND"), "renew/superseded-is-lost"),
-        Saboteur("renew that re-creates", Postgres, Lease,
-            ("renewed_at = clock_timestamp()\n     WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()", "renewed_at = clock_timestamp()\n     WHERE l.name = $1 AND l.owner = $2 AND NOT l.released"), "renew/expired-is-lost"),
+        Saboteur("release without owner check", Postgres, Lease, PG_ANY_OWNER, RELEASE),
+        Saboteur("renew without owner check", Postgres, Lease, PG_ANY_OWNER, "renew/superseded-is-lost"),
+        Saboteur("renew that re-creates", Postgres, Lease, PG_ANY_TIME, "renew/expired-is-lost"),
         Saboteur("no expiry", Postgres, Lease,
             ("clock_timestamp() + $5 * interval '1 millisecond'", "clock_timestamp() + $5 * interval '1 hour'"), "expiry/frees"),
         Saboteur("token that stays", Postgres, Lease,
             ("value = greatest(l.value + 1,", "value = least(l.value,"), TOKEN),
-        Saboteur("fence that takes an ended grant", Postgres, Lease,
-            (" AND NOT l.released AND l.expires_at > clock_timestamp()\n       FOR KEY SHARE", " FOR KEY SHARE"), "fencing/native-refuses-ended-grant"),
+        Saboteur("fence that takes an ended grant", Postgres, Lease, PG_ANY_TIME, "fencing/native-refuses-ended-grant"),
         Saboteur("guard that forgets its mark", Postgres, Guard,
             ("WHERE m.value < EXCLUDED.value OR", "WHERE true OR"), STALE),
         Saboteur("guard that refuses the holder's second write", Postgres, Guard,

@@ -99,7 +99,7 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
             lines.get(1..5).unwrap(),
-            ["         a", "         b  wide one", "backend  x  same  other", "─────────────────────────"],
+            ["         a", "         b  wide one", "backend  x  same  other", "────────────────────────"],
             "{text}"
         );
     }

@@ -97,4 +97,8 @@ impl Place for OwnMemory {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         self.0.server()
     }
+
+    fn lives_in_process(&self) -> bool {
+        self.0.lives_in_process()
+    }
 }

@@ -13,6 +13,8 @@ use crate::Suite;
 use crate::report::{Missing, Report, SCHEMA};
 use crate::subject::{Place, Subject};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// Runs the suite and returns the exit status.
 pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
@@ -21,13 +23,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     }
     let plan = Plan::new(args)?;
     let expected = Expected::load(args.expected.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::CouldNotRun(format!("cannot start the runtime: {e}")))?;
     let progress = Arc::new(Progress::new());
-    let report = runtime.block_on(carry_out(&plan, args, &progress))?;
+    let report = provided(&plan, args, &progress)?;
     // What is expected is known of private servers only.
     let is_expected = plan.is_private();
     let mismatches = if is_expected { expected.compare(&report) } else { Vec::new() };
@@ -39,33 +36,50 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     }
 }
 
-async fn carry_out(plan: &Plan, args: &RunArgs, progress: &Arc<Progress>) -> Result<Report, Failure> {
+/// Provides the stores, runs, and takes away again what must not stay.
+fn provided(plan: &Plan, args: &RunArgs, progress: &Arc<Progress>) -> Result<Report, Failure> {
     progress.at("starting servers");
-    let needed = plan.needed();
-    let fleet = tokio::task::spawn_blocking(move || Fleet::start(&needed))
-        .await
-        .map_err(|e| Failure::CouldNotRun(format!("starting the servers failed: {e}")))??;
     let tidy = Tidy::default();
-    let work = async {
+    let running = runtime()?;
+    let needed = plan.needed();
+    let started = running.block_on(signals::until_signal(async {
+        tokio::task::spawn_blocking(move || Fleet::start(&needed))
+            .await
+            .map_err(|e| Failure::CouldNotRun(format!("starting servers: {e}")))?
+    }));
+    // A signal in the middle of it: `running` waits for those that are just starting, and then they are stopped.
+    let fleet = started??;
+    let result = running.block_on(signals::until_signal(async {
         tokio::select! {
             report = all_backends(plan, args, &fleet, &tidy, progress) => report,
             never = progress.keep_showing() => match never {},
         }
-    };
-    let result = signals::until_signal(work).await.and_then(|result| result);
+    }));
     progress.end();
+    // Whatever a signal left running ends with its runtime, so that nothing is written any more when the rest is removed.
+    running.shutdown_timeout(SHUTDOWN);
     // Private stores go as a whole.
-    let left = if plan.is_private() { Vec::new() } else { tidy.purge().await };
+    let left = if plan.is_private() { Vec::new() } else { runtime()?.block_on(tidy.purge()) };
     for failure in &left {
         progress.note(failure);
     }
-    // Stopping servers waits for them.
-    tokio::task::spawn_blocking(move || drop(fleet)).await.map_err(|e| Failure::CouldNotRun(e.to_string()))?;
-    let report = result?;
+    drop(fleet);
+    let report = result??;
     match left.first() {
         None => Ok(report),
         Some(first) => Err(Failure::CouldNotRun(first.clone())),
     }
+}
+
+/// How long tasks may take to end; they wait for nothing but the network.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::CouldNotRun(format!("cannot start the runtime: {e}")))
 }
 
 async fn all_backends(

@@ -134,4 +134,8 @@ impl Subject for InMemory {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
     }
+
+    fn lives_in_process(&self) -> bool {
+        true
+    }
 }

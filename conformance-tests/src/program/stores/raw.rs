@@ -1,6 +1,6 @@
 //! Calls through a store's own client, outside of the workspace's crates: bounded, and with a failure that the suite can report.
 
-use lease_core::{Advice, Effect, LeaseError, Operation, StoreUrl};
+use lease_core::{Advice, Effect, LeaseError, Operation};
 use std::time::Duration;
 
 /// The longest that one raw call may take.
@@ -27,11 +27,4 @@ pub(super) fn failed(operation: Operation, error: impl std::error::Error + Send 
         advice: Advice::Fix,
         source: Some(Box::new(error)),
     }
-}
-
-/// The namespace that a URL of the suite carries, and the URL that the store's own client understands: without parameters, since
-/// those are the workspace's.
-pub(super) fn namespace_and_url(url: &str, own: &[&'static str]) -> Result<(String, String), LeaseError> {
-    let parsed = StoreUrl::parse(url, own)?;
-    Ok((parsed.options.namespace.as_str().to_owned(), parsed.url.to_string()))
 }

@@ -3,7 +3,8 @@
 use super::raw;
 use crate::subject::{PlainWriter, TestDestination};
 use lease_core::{
-    Authority, Claims, FencingToken, GuardError, GuardedDestination, LeaseError, Operation, ResourceName, Stored,
+    Authority, Claims, FencingToken, GuardError, GuardedDestination, LeaseError, Operation, ResourceName, StoreUrl,
+    Stored,
 };
 use lease_redis::RedisDestination;
 use redis::aio::MultiplexedConnection;
@@ -132,14 +133,14 @@ impl std::fmt::Debug for Own {
 
 impl Own {
     async fn open(url: &str) -> Result<Self, LeaseError> {
-        let (namespace, url) = raw::namespace_and_url(url, &[])?;
-        // The scheme chooses the workspace's client; here it is always this one.
-        let client =
-            redis::Client::open(url.replacen("+fred:", ":", 1)).map_err(|e| raw::failed(Operation::Connect, e))?;
+        // Its parameters are the workspace's, and its scheme chooses the workspace's client; here it is always this one.
+        let parsed = StoreUrl::parse(url, &[])?;
+        let client = redis::Client::open(parsed.url.as_str().replacen("+fred:", ":", 1))
+            .map_err(|e| raw::failed(Operation::Connect, e))?;
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let connection = raw::bounded(Operation::Connect, connecting).await?;
-        Ok(Self { namespace, connection })
+        Ok(Self { namespace: parsed.options.namespace.as_str().to_owned(), connection })
     }
 
     /// Where the crate keeps a resource's data, as its documentation of keys says.
