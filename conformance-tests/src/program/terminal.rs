@@ -93,7 +93,7 @@ fn painted(text: &str, paint: Paint) -> String {
     }
     let mut text = text.to_owned();
     for (word, tone) in [
-        ("refused ", Tone::Good),
+        ("refused", Tone::Good),
         ("LANDED", Tone::Bad),
         ("NO-LANDING", Tone::Bad),
         ("UNPROVEN", Tone::Bad),
