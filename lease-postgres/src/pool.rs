@@ -184,7 +184,8 @@ impl<'a> Call<'a> {
         rows.into_iter().next().ok_or_else(|| self.failed(sqlx::Error::RowNotFound))
     }
 
-    /// Runs a statement and settles the connection: closed unless the server gave a definite answer.
+    /// Runs a statement and settles the connection: closed unless the server gave a definite answer. A statement that only reads has no
+    /// effect, whatever became of it.
     pub(crate) async fn rows<T>(
         &self,
         checkout: &mut Checkout<'_>,
@@ -198,11 +199,12 @@ impl<'a> Call<'a> {
                 query.fetch_all(checkout.use_connection()?).await.map_err(|error| self.failed(error))
             })
             .await;
-        checkout.settle(answer)
+        let reads = matches!(self.operation, Operation::Inspect | Operation::List | Operation::Read);
+        checkout.settle(answer).map_err(|error| if reads { without_effect(error) } else { error })
     }
 }
 
-/// Opening a connection can break or time out like a statement, but nothing of the operation was sent.
+/// What breaks or times out like a statement, although nothing that changes anything was sent: opening a connection, reading.
 fn without_effect(error: LeaseError) -> LeaseError {
     match error {
         LeaseError::Connection { operation, reason, source, .. } => {

@@ -119,8 +119,9 @@ async fn every_call_ends_against_a_silent_peer() {
     for _ in 0..2 {
         assert!(is_unknown_or_unsent(&backend.acquire(&attempt("other", 60_000)).await.unwrap_err()));
         assert!(is_unknown_or_unsent(&backend.renew(&lease).await.unwrap_err()));
-        assert!(is_unknown_or_unsent(&backend.inspect(&name("r")).await.unwrap_err()));
-        assert!(is_unknown_or_unsent(&backend.list("", None, 10).await.unwrap_err()));
+        for error in [backend.inspect(&name("r")).await.unwrap_err(), backend.list("", None, 10).await.unwrap_err()] {
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::Transport, Effect::None), "a look changes nothing");
+        }
         assert!(is_unknown_or_unsent(&backend.clean_up().await.unwrap_err()));
         assert!(is_unknown_or_unsent(&backend.abandon(&attempt("third", 60_000)).await.unwrap_err()));
         assert!(backend.write(&lease, "x").await.is_err());
