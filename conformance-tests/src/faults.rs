@@ -7,7 +7,7 @@
 use crate::subject::BoxFuture;
 use lease_core::{
     Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, Inspection, Lease, LeaseBackend, LeaseError,
-    Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant, bounded,
+    Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, bounded,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -266,12 +266,23 @@ impl Disturbed {
         held: Option<BoxFuture<'static, ()>>,
         work: impl Future<Output = Result<T, LeaseError>>,
     ) -> Result<T, LeaseError> {
-        let broke = |reason: &str| LeaseError::Connection {
-            operation,
-            reason: reason.to_owned(),
-            effect: Effect::Unknown,
-            source: None,
+        self.call_telling(operation, held, work, &mut false).await
+    }
+
+    /// The same; tells whether the reply was held.
+    async fn call_telling<T>(
+        &self,
+        operation: Operation,
+        held: Option<BoxFuture<'static, ()>>,
+        work: impl Future<Output = Result<T, LeaseError>>,
+        reply_held: &mut bool,
+    ) -> Result<T, LeaseError> {
+        let effect = match operation {
+            Operation::Inspect | Operation::List => Effect::None,
+            _ => Effect::Unknown,
         };
+        let broke =
+            |reason: &str| LeaseError::Connection { operation, reason: reason.to_owned(), effect, source: None };
         let mut deliveries = self.path.deliveries.subscribe();
         let mut cuts = self.path.cuts.subscribe();
         let replied = async {
@@ -303,6 +314,7 @@ impl Disturbed {
                 }
                 Way::Fault(OnceFault::ReplyHeld) => {
                     let answer = replied.await;
+                    *reply_held = true;
                     // The sender lives in the path, as long as this call does.
                     drop(deliveries.changed().await);
                     answer
@@ -311,7 +323,7 @@ impl Disturbed {
         };
         tokio::select! {
             biased;
-            answer = bounded(self.call_timeout, operation, Effect::Unknown, on_its_way) => answer,
+            answer = bounded(self.call_timeout, operation, effect, on_its_way) => answer,
             _ = cuts.changed() => Err(broke("it was cut")),
         }
     }
@@ -357,11 +369,17 @@ impl LeaseBackend for Disturbed {
         let sent = attempt.begin_send(self.inner.clock().now(), granted_ttl)?;
         let (inner, late) = (Arc::clone(&self.inner), attempt.as_held_up());
         let held: BoxFuture<'static, ()> = Box::pin(async move { drop(inner.acquire(&late).await) });
-        let answer = self.call(Operation::Acquire, Some(held), self.inner.acquire(attempt)).await?;
+        let mut reply_held = false;
+        let work = self.inner.acquire(attempt);
+        let answer = self.call_telling(Operation::Acquire, Some(held), work, &mut reply_held).await?;
         sent.answered();
         match answer {
-            Acquisition::Acquired(lease) => accept_grant(self, attempt, lease).await,
-            held @ Acquisition::Held(_) => Ok(held),
+            // What the adapter took for an answer in time has become late on the way from here.
+            Acquisition::Acquired(lease) if reply_held && lease.is_past_deadline() => {
+                drop(self.inner.abandon(attempt).await);
+                Err(LeaseError::LateGrant { resource: attempt.resource().clone() })
+            }
+            answer => Ok(answer),
         }
     }
 

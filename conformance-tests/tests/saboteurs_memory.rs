@@ -24,6 +24,7 @@ const BACKEND: &[(toy::Break, &[&str])] = {
     &[
         (AbandonDoesNothing, &["attempt/over-after-abandon", "attempt/abandoned-before-sent"]),
         (AbandonEndsAnyGrant, &["attempt/abandon-leaves-holder-alone"]),
+        (AbandonOnlyDeletes, &["unknown/held-up-acquire-after-abandon", "unknown/delayed-acquire-after-abandon"]),
         (AcquireHangs, &["exclusion/second-client"]),
         (AcquireInTwoSteps, &["exclusion/racing"]),
         (AcquirePanics, &["exclusion/second-client"]),
@@ -40,6 +41,7 @@ const BACKEND: &[(toy::Break, &[&str])] = {
         (ReentrantForOneClient, &["exclusion/same-client"]),
         (ReentrantForOneLabel, &["exclusion/same-label"]),
         (ReleaseByClient, &["release/old-repeat-leaves-own-new-grant-alone"]),
+        (ReleaseForgetsAttempt, &["unknown/held-up-acquire-after-release"]),
         (ReleaseWithoutOwner, &["release/superseded-leaves-holder-alone", "fencing/pause-past-ttl/release-leaves-holder-alone"]),
         (ReleasedAttemptIsGrantedAgain, &["attempt/over-after-release"]),
         (RenewExtendsAnyGrant, &["renew/leaves-other-grant-alone"]),
@@ -67,6 +69,7 @@ const DESTINATION: &[(toy::place::Break, &[&str])] = {
         (ComparesDoubles, &["destination/exact-values"]),
         (ComparesText, &["destination/exact-values"]),
         (ConflictPasses, &["destination/refuses-conflict"]),
+        (DroppedWriteKeepsLock, &["cancel/guarded-write-swept"]),
         (ForgetsMark, &["destination/refuses-stale", "fencing/pause-past-ttl/guarded"]),
         (IgnoresAuthority, &["destination/refuses-unknown-authority"]),
         (MarkStaysAfterRollBack, &["destination/mark-rolls-back"]),

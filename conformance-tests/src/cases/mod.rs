@@ -1,6 +1,8 @@
 //! The registry of cases: data, so that the program, the tests and a third party run the same ones.
 
+mod answers;
 mod attempt;
+mod cancel;
 mod declared;
 mod destination;
 mod exclusion;
@@ -12,6 +14,7 @@ mod release;
 mod renew;
 mod restart;
 mod token;
+mod unknown;
 
 use crate::context::{CaseResult, Stage};
 use crate::judge::Rule;
@@ -95,9 +98,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         names::CASES,
         look::CASES,
         declared::CASES,
+        unknown::CASES,
+        unknown::SILENT,
+        cancel::CASES,
         restart::CASES,
         destination::CASES,
         destination::RACING,
+        destination::DROPPED,
     ]
     .into_iter()
     .flatten()

@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 pub enum Break {
     AbandonDoesNothing,
     AbandonEndsAnyGrant,
+    AbandonOnlyDeletes,
     AcquireHangs,
     AcquireInTwoSteps,
     AcquirePanics,
@@ -33,6 +34,7 @@ pub enum Break {
     ReentrantForOneClient,
     ReentrantForOneLabel,
     ReleaseByClient,
+    ReleaseForgetsAttempt,
     ReleaseWithoutOwner,
     ReleasedAttemptIsGrantedAgain,
     RenewExtendsAnyGrant,
@@ -288,6 +290,9 @@ impl LeaseBackend for Toy {
         let key = self.key(lease.resource());
         let mut store = self.lock();
         let mut ended = false;
+        if release.needs_tombstone() && !self.is(Break::ReleaseForgetsAttempt) {
+            store.spent.insert(*lease.owner());
+        }
         if let Some(record) = store.records.get_mut(&key)
             && self.owns(record, lease, Break::ReleaseWithoutOwner)
         {
@@ -306,6 +311,13 @@ impl LeaseBackend for Toy {
         }
         attempt.end();
         let mut store = self.lock();
+        if self.is(Break::AbandonOnlyDeletes) {
+            let key = self.key(attempt.resource());
+            if store.records.get(&key).is_some_and(|record| record.owner == *attempt.owner()) {
+                store.records.remove(&key);
+            }
+            return Ok(());
+        }
         store.spent.insert(*attempt.owner());
         if let Some(record) = store.records.get_mut(&self.key(attempt.resource()))
             && (record.owner == *attempt.owner() || self.is(Break::AbandonEndsAnyGrant))

@@ -2,10 +2,11 @@
 
 use lease_conformance::subject::{Place, ServerControl, TestDestination};
 use lease_core::{
-    Authority, Claim, Claims, FencingToken, GrantId, GuardError, GuardedDestination, Refusal, ResourceName, Stored,
+    Authority, Claim, Claims, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Refusal, ResourceName,
+    Stored,
 };
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The guarantee that is broken.
@@ -17,6 +18,7 @@ pub enum Break {
     ComparesDoubles,
     ComparesText,
     ConflictPasses,
+    DroppedWriteKeepsLock,
     ForgetsMark,
     IgnoresAuthority,
     MarkStaysAfterRollBack,
@@ -57,7 +59,12 @@ impl Place for ToyPlace {
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
-        let new = || ToyDestination { broken: self.broken, steps: Arc::default(), state: Arc::default() };
+        let new = || ToyDestination {
+            broken: self.broken,
+            steps: Arc::default(),
+            locked: Arc::default(),
+            state: Arc::default(),
+        };
         let mut open = self.open.lock().unwrap();
         Ok(Arc::new(open.entry(namespace.to_owned()).or_insert_with(new).clone()))
     }
@@ -77,6 +84,7 @@ type Mark = (u64, GrantId);
 struct ToyDestination {
     broken: Option<Break>,
     steps: Arc<AtomicU64>,
+    locked: Arc<AtomicBool>,
     state: Arc<Mutex<State>>,
 }
 
@@ -169,6 +177,14 @@ impl GuardedDestination for ToyDestination {
                 tokio::task::yield_now().await;
             }
             return self.write_plain(resource, value).await;
+        }
+        if self.is(Break::DroppedWriteKeepsLock) {
+            if self.locked.swap(true, Ordering::SeqCst) {
+                let reason = "another write is under way".to_owned();
+                return Err(GuardError::Store(LeaseError::InvalidConfig { reason }));
+            }
+            tokio::task::yield_now().await;
+            self.locked.store(false, Ordering::SeqCst);
         }
         let mut state = self.state.lock().unwrap();
         match self.admit(&mut state, resource, token) {

@@ -1,7 +1,9 @@
 //! What a guarded destination admits, refuses and remembers. The tokens are made up: any lease backend's are as good.
 
+mod dropped;
 mod racing;
 
+pub(super) use dropped::CASES as DROPPED;
 pub(super) use racing::CASES as RACING;
 
 use super::restart::kill_and_restart;
