@@ -1,5 +1,4 @@
 //! The README's lines on testing an own adapter are those of the library's own example, which runs as a doc test.
-#![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
 
 #[test]
 fn the_ten_lines_are_the_ones_that_run() {
