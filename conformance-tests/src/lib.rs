@@ -24,6 +24,7 @@ mod place;
 #[cfg(feature = "program")]
 pub mod program;
 pub mod report;
+pub mod soak;
 pub mod subject;
 mod suite;
 mod trials;

@@ -235,7 +235,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-fn backend_report(name: &str, backend: &dyn LeaseBackend) -> BackendReport {
+pub(crate) fn backend_report(name: &str, backend: &dyn LeaseBackend) -> BackendReport {
     let description = backend.description();
     let limits = backend.limits();
     let millis = crate::context::millis;
@@ -256,7 +256,7 @@ fn backend_report(name: &str, backend: &dyn LeaseBackend) -> BackendReport {
     }
 }
 
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     // Without random numbers nothing can be acquired either, which the run then reports.
     GrantId::random().map_or(0, |id| u64::from_str_radix(&id.to_hex(), 16).unwrap_or(0))
 }

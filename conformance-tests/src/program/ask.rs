@@ -38,6 +38,48 @@ pub(crate) struct RunArgs {
     pub(crate) expected: Option<PathBuf>,
 }
 
+/// Options of `soak`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SoakArgs {
+    /// Soak this backend, on a private server or, with a URL, on a server that is already there. Repeatable. Default: everything that is
+    /// compiled in and installed.
+    // Parsed by hand, as for `run`.
+    #[arg(long = "backend", value_name = "NAME[=URL]")]
+    backends: Vec<String>,
+    /// How long, for each backend, counted in the time that the schedule gives to faults and to the pauses between them.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+    /// How many worker processes.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(2..=64))]
+    pub(crate) workers: u8,
+    /// Seed of the schedule and of what the workers do. The same seed repeats the schedule. Default: a new one, which the report names.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Fail (exit status 3) when anything that was asked for cannot be run.
+    #[arg(long)]
+    require: bool,
+    /// Write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl SoakArgs {
+    /// The same wishes as options of a run: the workers write to a file, which no fault hits.
+    pub(crate) fn as_run(&self) -> RunArgs {
+        RunArgs {
+            backends: self.backends.clone(),
+            destinations: vec![Store::Sqlite],
+            require: self.require,
+            json: self.json.clone(),
+            markdown: None,
+            seed: self.seed,
+            trials: 1,
+            case: None,
+            expected: None,
+        }
+    }
+}
+
 impl RunArgs {
     /// The backends that were asked for by name; empty for all of them.
     pub(crate) fn asked(&self) -> Result<Vec<AskedBackend>, Failure> {

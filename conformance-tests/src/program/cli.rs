@@ -1,6 +1,6 @@
 //! The command line.
 
-use super::ask::{AskedBackend, RunArgs};
+use super::ask::{AskedBackend, RunArgs, SoakArgs};
 use super::{Failure, USAGE};
 use crate::CaseInfo;
 use crate::report::Report;
@@ -35,6 +35,8 @@ enum Command {
     List,
     /// Run the suite.
     Run(RunArgs),
+    /// Let several workers hold, renew, release and write under random faults, and check their histories together. Exit status as of a run.
+    Soak(SoakArgs),
     /// Say what a case does and what it proves.
     Explain {
         /// The case's id, or the beginning of some.
@@ -94,6 +96,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
     match cli.command {
         None => super::run::run(&cli.run),
         Some(Command::Run(args)) => super::run::run(&args),
+        Some(Command::Soak(args)) => super::soak::run(&args),
         Some(Command::List) => {
             list();
             Ok(0)

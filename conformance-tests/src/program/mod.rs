@@ -20,6 +20,7 @@ mod readme;
 mod run;
 mod servers;
 mod signals;
+mod soak;
 mod stores;
 mod subjects;
 mod terminal;

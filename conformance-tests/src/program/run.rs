@@ -1,6 +1,6 @@
 //! `run`: provide the stores, run the suite on each backend, compare with what is expected, print.
 
-use super::ask::{AskedBackend, RunArgs};
+use super::ask::{AskedBackend, RunArgs, SoakArgs};
 use super::expected::{Expected, Mismatch};
 use super::paint::Paint;
 use super::places::{OwnMemory, StorePlace};
@@ -12,6 +12,7 @@ use super::{Backend, Failure, Store, cli, markdown, signals, subjects, terminal}
 use crate::Suite;
 use crate::report::{Missing, Report, SCHEMA};
 use crate::subject::{Place, Subject};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -24,7 +25,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let plan = Plan::new(args)?;
     let expected = Expected::load(args.expected.as_deref())?;
     let progress = Arc::new(Progress::new());
-    let report = provided(&plan, args, &progress)?;
+    let report = provided(&plan, Job::Cases(args), &progress)?;
     // What is expected is known of private servers only.
     let is_expected = plan.is_private();
     let mismatches = if is_expected { expected.compare(&report) } else { Vec::new() };
@@ -36,8 +37,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     }
 }
 
+/// What is done to each backend.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Job<'a> {
+    /// The suite's cases.
+    Cases(&'a RunArgs),
+    /// A soak.
+    Soak(&'a SoakArgs),
+}
+
 /// Provides the stores, runs, and takes away again what must not stay.
-fn provided(plan: &Plan, args: &RunArgs, progress: &Arc<Progress>) -> Result<Report, Failure> {
+pub(super) fn provided(plan: &Plan, job: Job<'_>, progress: &Arc<Progress>) -> Result<Report, Failure> {
     progress.at("starting servers");
     let tidy = Tidy::default();
     let running = runtime()?;
@@ -51,7 +61,7 @@ fn provided(plan: &Plan, args: &RunArgs, progress: &Arc<Progress>) -> Result<Rep
     let fleet = started??;
     let result = running.block_on(signals::until_signal(async {
         tokio::select! {
-            report = all_backends(plan, args, &fleet, &tidy, progress) => report,
+            report = all_backends(plan, job, &fleet, &tidy, progress) => report,
             never = progress.keep_showing() => match never {},
         }
     }));
@@ -84,7 +94,7 @@ fn runtime() -> Result<Runtime, Failure> {
 
 async fn all_backends(
     plan: &Plan,
-    args: &RunArgs,
+    job: Job<'_>,
     fleet: &Fleet,
     tidy: &Tidy,
     progress: &Arc<Progress>,
@@ -104,7 +114,10 @@ async fn all_backends(
         let is_own = |store: Store| asked.url.is_some() && store == asked.backend.store();
         places.extend(separate.iter().filter(|(store, _)| !is_own(*store)).map(|(_, place)| Arc::clone(place)));
         let label = format!("[{}/{}] {name}", index.saturating_add(1), plan.backends.len());
-        let one = suite(subject, places, plan.seed, args, progress, label)?.run().await;
+        let one = match job {
+            Job::Cases(args) => suite(subject, places, plan.seed, args, progress, label)?.run().await,
+            Job::Soak(args) => super::soak::one(subject, &places, plan.seed, args, progress, label)?.run().await,
+        };
         report.backends.extend(one.backends);
         report.cells.extend(one.cells);
         report.missing.extend(one.missing.into_iter().map(|missing| Missing { required: true, ..missing }));
@@ -168,12 +181,10 @@ fn suite(
     progress: &Arc<Progress>,
     label: String,
 ) -> Result<Suite, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::CouldNotRun(format!("cannot find this program's own file: {e}")))?;
     let progress = Arc::clone(progress);
     let mut suite = Suite::new(subject)
         .places(places)
-        .worker_program(program, ["worker".to_owned()])
+        .worker_program(own_file()?, ["worker".to_owned()])
         .seed(seed)
         .trials(args.trials)
         .progress(move |step| {
@@ -183,6 +194,11 @@ fn suite(
         suite = suite.only(prefix.clone());
     }
     Ok(suite)
+}
+
+/// The file of this program, which starts itself as a worker.
+pub(super) fn own_file() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::CouldNotRun(format!("cannot find this program's own file: {e}")))
 }
 
 /// Writes the files and prints the report.

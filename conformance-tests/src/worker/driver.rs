@@ -3,9 +3,11 @@
 use super::process::{Process, WorkerProgram};
 use super::protocol::{Answer, Command, Reply, Request};
 use super::thread::Thread;
+use crate::soak::Note;
 use crate::subject::Opener;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// The longest that the driver waits for one answer: more than a worker gives itself.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -52,6 +54,14 @@ impl Worker {
         match &self.link {
             Link::Process(process) => process.pid(),
             Link::Thread(_) => std::process::id(),
+        }
+    }
+
+    /// What the worker notes by itself, until it has ended. Only once.
+    pub(crate) fn notes(&mut self) -> Option<mpsc::UnboundedReceiver<Note>> {
+        match &mut self.link {
+            Link::Process(process) => process.notes.take(),
+            Link::Thread(thread) => thread.notes.take(),
         }
     }
 
@@ -130,6 +140,17 @@ impl Worker {
         match &mut self.link {
             Link::Process(process) => process.resume(),
             Link::Thread(thread) => thread.resume(),
+        }
+    }
+
+    /// Kills the worker's process.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) async fn kill(self) -> Result<(), String> {
+        match self.link {
+            Link::Process(process) => bounded(process.kill()).await,
+            Link::Thread(_) => Err("a thread cannot be killed".into()),
         }
     }
 

@@ -1,7 +1,11 @@
 //! What a worker does with a command: the same code on a thread and in a process.
 
+use super::asker::Asker;
+use super::outlet::Outlet;
 use super::protocol::{Answer, Command, How, Reply, Request, Told};
+use crate::soak::Work;
 use crate::subject::{Opener, PlainWriter, TestDestination};
+use lease_core::hold::{HoldOptions, Keeper};
 use lease_core::{
     Acquisition, Attempt, Clock, FenceError, GuardError, Lease, LeaseBackend, LeaseError, Renewal, ResourceName,
     SystemClock, Ttl,
@@ -22,6 +26,10 @@ pub(super) struct Handler {
     leases: HashMap<String, Lease>,
     destinations: HashMap<String, Arc<dyn TestDestination>>,
     prepared: HashMap<String, Prepared>,
+    outlet: Outlet,
+    asker: Asker,
+    keeper: Option<Keeper>,
+    work: Option<Work>,
 }
 
 #[derive(Clone)]
@@ -32,7 +40,7 @@ struct Prepared {
 }
 
 impl Handler {
-    pub(super) fn new(opener: Arc<dyn Opener>) -> Self {
+    pub(super) fn new(opener: Arc<dyn Opener>, outlet: Outlet) -> Self {
         Self {
             opener,
             backend: None,
@@ -41,6 +49,10 @@ impl Handler {
             leases: HashMap::new(),
             destinations: HashMap::new(),
             prepared: HashMap::new(),
+            outlet,
+            asker: Asker::default(),
+            keeper: None,
+            work: None,
         }
     }
 
@@ -85,6 +97,19 @@ impl Handler {
             }
             Command::Prepare { slot, lease, at, add } => self.prepare(slot, &lease, at, &add).await,
             Command::WritePrepared { slot, how } => self.write_prepared(&slot, how).await,
+            Command::Watch { lease, resource, ttl_ms } => self.watch(lease, &resource, ttl_ms).await,
+            Command::Watched { lease } => {
+                let seen = self.asker.seen(&lease).ok_or_else(|| format!("no watched lease `{lease}`"))?;
+                Ok(Answer::Watched { seen })
+            }
+            Command::Soak { orders } => {
+                let backend = self.backend.clone().ok_or("not connected")?;
+                let destination = self.destinations.get(&orders.at).cloned();
+                let destination = destination.ok_or_else(|| format!("no destination `{}`", orders.at))?;
+                self.work = Some(Work::begin(&orders, backend, destination, self.outlet.clone())?);
+                Ok(Answer::Done)
+            }
+            Command::Rest => self.rest().await,
             Command::Block => Err("a process is paused by a signal".into()),
         }
     }
@@ -111,6 +136,31 @@ impl Handler {
                 self.attempts.remove(&name);
                 Ok(Answer::Held)
             }
+        }
+    }
+
+    async fn watch(&mut self, name: String, resource: &str, ttl_ms: u64) -> Result<Answer, String> {
+        let keeper = match self.keeper.take() {
+            Some(keeper) => keeper,
+            None => Keeper::start(self.backend.clone().ok_or("not connected")?).map_err(text)?,
+        };
+        let keeper = self.keeper.insert(keeper);
+        let ttl = Duration::from_millis(ttl_ms);
+        match keeper.acquire(resource, ttl, HoldOptions::default()).await.map_err(text)? {
+            Some(guard) => {
+                let token = guard.token().cloned();
+                self.asker.watch(name, guard)?;
+                Ok(Answer::Acquired { token, granted_ttl_ms: ttl_ms })
+            }
+            None => Ok(Answer::Held),
+        }
+    }
+
+    /// Ends the work at random, if there is any.
+    pub(super) async fn rest(&mut self) -> Result<Answer, String> {
+        match self.work.take() {
+            Some(work) => work.end().await.map(|()| Answer::Done),
+            None => Ok(Answer::Done),
         }
     }
 
@@ -188,7 +238,7 @@ impl Handler {
     }
 }
 
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     SystemClock.now().as_nanos()
 }
 

@@ -1,12 +1,14 @@
 //! A worker in a process of its own, really stopped by a signal.
 
-use super::protocol::{Reply, Request};
+use super::protocol::{Reply, Request, Said};
+use crate::soak::Note;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
 
 /// The program that is started as a worker.
 #[derive(Clone, Debug)]
@@ -21,7 +23,8 @@ pub(super) struct Process {
     pid: Pid,
     /// `None` once it was closed.
     stdin: Option<ChildStdin>,
-    answers: Lines<BufReader<ChildStdout>>,
+    answers: mpsc::UnboundedReceiver<Result<Reply, String>>,
+    pub(super) notes: Option<mpsc::UnboundedReceiver<Note>>,
 }
 
 impl Process {
@@ -38,7 +41,10 @@ impl Process {
         let (Some(pid), Some(stdin), Some(stdout)) = (pid, child.stdin.take(), child.stdout.take()) else {
             return Err("the worker has no process id or no pipes".into());
         };
-        Ok(Self { child, pid, stdin: Some(stdin), answers: BufReader::new(stdout).lines() })
+        let (answered, answers) = mpsc::unbounded_channel();
+        let (noted, receive) = mpsc::unbounded_channel();
+        tokio::spawn(read(stdout, answered, noted));
+        Ok(Self { child, pid, stdin: Some(stdin), answers, notes: Some(receive) })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -55,9 +61,7 @@ impl Process {
     }
 
     pub(super) async fn answer(&mut self) -> Result<Reply, String> {
-        let line = self.answers.next_line().await.map_err(|e| broken(&e))?;
-        let line = line.ok_or("the worker ended by itself")?;
-        serde_json::from_str(&line).map_err(|e| format!("the worker's answer cannot be read: {e}"))
+        self.answers.recv().await.ok_or("the worker ended by itself")?
     }
 
     /// Stops the process and waits until the system says that it is stopped.
@@ -107,9 +111,38 @@ impl Process {
         }
     }
 
+    /// Kills it (`SIGKILL`) and reaps it.
+    pub(super) async fn kill(mut self) -> Result<(), String> {
+        self.child.kill().await.map_err(|e| e.to_string())
+    }
+
     fn signal(&self, signal: Signal) -> Result<(), String> {
         // The process id is this child's own: it was not reaped yet.
         kill_process(self.pid, signal).map_err(|e| format!("cannot signal the worker: {e}"))
+    }
+}
+
+/// Reads all the time, so that a worker finds room in the pipe whatever the driver is doing.
+async fn read(
+    stdout: ChildStdout,
+    answered: mpsc::UnboundedSender<Result<Reply, String>>,
+    noted: mpsc::UnboundedSender<Note>,
+) {
+    let mut lines = BufReader::new(stdout).lines();
+    loop {
+        let said = match lines.next_line().await {
+            Ok(None) => return,
+            Ok(Some(line)) => {
+                serde_json::from_str(&line).map_err(|e| format!("the worker's answer cannot be read: {e}"))
+            }
+            Err(error) => Err(broken(&error)),
+        };
+        // The driver may have stopped listening to one of them.
+        match said {
+            Ok(Said::Noted(note)) => drop(noted.send(note)),
+            Ok(Said::Answer(reply)) => drop(answered.send(Ok(reply))),
+            Err(error) => return drop(answered.send(Err(error))),
+        }
     }
 }
 

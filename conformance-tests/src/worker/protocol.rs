@@ -1,5 +1,7 @@
 //! What the driver says to a worker and what it answers: one JSON object per line.
 
+use super::asker::Seen;
+use crate::soak::{Note, Orders};
 use lease_core::FencingToken;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +71,27 @@ pub enum Command {
         /// Through what.
         how: How,
     },
+    /// Acquires through a keeper, which renews, and asks for permits again and again on a thread of its own.
+    Watch {
+        /// The name that later commands use.
+        lease: String,
+        /// The resource.
+        resource: String,
+        /// The TTL that is asked for.
+        ttl_ms: u64,
+    },
+    /// Tells what the thread that asks for permits has seen of a watched lease.
+    Watched {
+        /// Which lease.
+        lease: String,
+    },
+    /// Begins to work on leases at random, and notes every operation, until [`Rest`](Self::Rest).
+    Soak {
+        /// What to do.
+        orders: Orders,
+    },
+    /// Ends the work at random, and answers when the last operation under way has ended.
+    Rest,
     /// Blocks the worker's runtime until the driver lets it go on. Only for workers on threads; a process is stopped by a signal.
     Block,
 }
@@ -87,6 +110,17 @@ pub enum How {
     Native,
     /// The register behind the backend's own fence, without any check.
     PlainNative,
+}
+
+/// One line from a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Said {
+    /// The answer to a command.
+    Answer(Reply),
+    /// What it notes by itself while it works.
+    Noted(Note),
 }
 
 /// A command with its number.
@@ -164,6 +198,11 @@ pub enum Answer {
         past_deadline: bool,
         /// When the write was sent, on the boot clock.
         sent_ns: u64,
+    },
+    /// What was seen of a watched lease.
+    Watched {
+        /// By the thread that asks for permits.
+        seen: Seen,
     },
     /// It failed.
     Failed {

@@ -1,7 +1,8 @@
 //! The worker's end of the pipe, in a process of its own.
 
 use super::handler::Handler;
-use super::protocol::Request;
+use super::outlet::{Line, Outlet};
+use super::protocol::{Request, Said};
 use crate::subject::Opener;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -20,16 +21,24 @@ use tokio::sync::mpsc;
 /// Dropping the future ends the service; a command under way may have taken effect.
 pub async fn run_stdio(opener: Arc<dyn Opener>) -> Result<(), String> {
     let mut lines = standard_input();
-    let mut handler = Handler::new(opener);
+    let outlet = standard_output()?;
+    let served = serve(Handler::new(opener, outlet.clone()), &mut lines, &outlet).await;
+    outlet.flush().await;
+    served
+}
+
+async fn serve(
+    mut handler: Handler,
+    lines: &mut mpsc::UnboundedReceiver<String>,
+    outlet: &Outlet,
+) -> Result<(), String> {
     while let Some(line) = lines.recv().await {
         let request: Request = serde_json::from_str(&line).map_err(|e| format!("not a command: {e}"))?;
-        let reply = handler.handle(request).await;
-        let mut line = serde_json::to_vec(&reply).map_err(|e| e.to_string())?;
-        line.push(b'\n');
-        let mut out = std::io::stdout().lock();
-        out.write_all(&line).and_then(|()| out.flush()).map_err(|e| e.to_string())?;
+        if !outlet.say(Said::Answer(handler.handle(request).await)) {
+            return Err("standard output is closed".into());
+        }
     }
-    Ok(())
+    handler.rest().await.map(drop)
 }
 
 /// Reads on a thread of its own: the runtime stays free for the clients' connections.
@@ -44,4 +53,28 @@ fn standard_input() -> mpsc::UnboundedReceiver<String> {
         }
     });
     receive
+}
+
+/// Writes on a thread of its own: a full pipe holds up nothing else.
+fn standard_output() -> Result<Outlet, String> {
+    let (send, receive) = mpsc::unbounded_channel();
+    let thread = std::thread::Builder::new().name("lease-notes".into()).spawn(move || write(receive));
+    thread.map(|_| Outlet::Pipe(send)).map_err(|e| format!("cannot start a thread: {e}"))
+}
+
+/// Ends when the pipe breaks, which whoever says the next thing sees.
+fn write(mut lines: mpsc::UnboundedReceiver<Line>) {
+    let mut out = std::io::stdout().lock();
+    while let Some((said, written)) = lines.blocking_recv() {
+        if let Some(said) = said {
+            let Ok(mut line) = serde_json::to_vec(&said) else { return };
+            line.push(b'\n');
+            if out.write_all(&line).and_then(|()| out.flush()).is_err() {
+                return;
+            }
+        }
+        if let Some(written) = written {
+            let _waits = written.send(());
+        }
+    }
 }

@@ -2,7 +2,9 @@
 //! garbage collection or a busy executor would.
 
 use super::handler::{Handler, now_ns};
-use super::protocol::{Answer, Command, Reply, Request};
+use super::outlet::Outlet;
+use super::protocol::{Answer, Command, Reply, Request, Said};
+use crate::soak::Note;
 use crate::subject::Opener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +16,7 @@ use tokio::sync::mpsc;
 pub(super) struct Thread {
     requests: mpsc::UnboundedSender<Request>,
     replies: mpsc::UnboundedReceiver<Reply>,
+    pub(super) notes: Option<mpsc::UnboundedReceiver<Note>>,
     gate: blocking::Sender<()>,
     /// Counts up as long as the worker's runtime runs.
     ticks: Arc<AtomicU64>,
@@ -23,6 +26,7 @@ impl Thread {
     pub(super) fn start(opener: Arc<dyn Opener>) -> Result<Self, String> {
         let (requests, incoming) = mpsc::unbounded_channel();
         let (outgoing, replies) = mpsc::unbounded_channel();
+        let (noted, receive) = mpsc::unbounded_channel();
         let (gate, gate_opens) = blocking::channel();
         let ticks = Arc::new(AtomicU64::new(0));
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -35,11 +39,12 @@ impl Thread {
             .spawn(move || {
                 runtime.block_on(async move {
                     tokio::spawn(ticker);
-                    serve(Handler::new(opener), incoming, outgoing, gate_opens).await;
+                    let outlet = Outlet::Here { replies: outgoing, notes: noted };
+                    serve(Handler::new(opener, outlet.clone()), incoming, outlet, gate_opens).await;
                 });
             })
             .map_err(|e| format!("cannot start a thread: {e}"))?;
-        Ok(Self { requests, replies, gate, ticks })
+        Ok(Self { requests, replies, notes: Some(receive), gate, ticks })
     }
 
     pub(super) fn send(&self, request: Request) -> Result<(), String> {
@@ -79,7 +84,7 @@ impl Thread {
 async fn serve(
     mut handler: Handler,
     mut incoming: mpsc::UnboundedReceiver<Request>,
-    outgoing: mpsc::UnboundedSender<Reply>,
+    outlet: Outlet,
     gate_opens: blocking::Receiver<()>,
 ) {
     while let Some(request) = incoming.recv().await {
@@ -90,7 +95,7 @@ async fn serve(
         } else {
             handler.handle(request).await
         };
-        if outgoing.send(reply).is_err() {
+        if !outlet.say(Said::Answer(reply)) {
             return;
         }
         if block && gate_opens.recv().is_err() {
