@@ -7,6 +7,7 @@ mod declared;
 mod destination;
 mod exclusion;
 mod expiry;
+mod holder;
 mod look;
 mod names;
 mod pause;
@@ -101,6 +102,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         unknown::CASES,
         unknown::SILENT,
         cancel::CASES,
+        holder::CASES,
         restart::CASES,
         destination::CASES,
         destination::RACING,

@@ -34,7 +34,9 @@ pub enum Break {
     ReentrantForOneClient,
     ReentrantForOneLabel,
     ReleaseByClient,
+    ReleaseDoesNothing,
     ReleaseForgetsAttempt,
+    ReleaseMissesRenewed,
     ReleaseWithoutOwner,
     ReleasedAttemptIsGrantedAgain,
     RenewExtendsAnyGrant,
@@ -43,6 +45,8 @@ pub enum Break {
     RenewWithoutOwner,
     RepeatExtends,
     RepeatMakesAnotherGrant,
+    SecondGrantIsNeverRenewed,
+    TaskPerGrant,
     TokenFromWallClock,
     TokenOfTheClient,
     TokenReadLater,
@@ -77,6 +81,7 @@ struct Record {
     value: u64,
     expires: BootInstant,
     released: bool,
+    renewed: bool,
     register: Option<String>,
 }
 
@@ -187,6 +192,7 @@ impl Toy {
             value,
             expires: now().saturating_add(lasts),
             released: false,
+            renewed: false,
             register,
         };
         store.records.insert(key, record);
@@ -249,6 +255,9 @@ impl LeaseBackend for Toy {
         let Some(value) = self.grant(attempt, ttl, looked)? else {
             return Ok(Acquisition::Held(Held::for_another(None)));
         };
+        if self.is(Break::TaskPerGrant) {
+            tokio::spawn(std::future::pending::<()>());
+        }
         let token = attempt.token(Authority::parse("toy:1:0")?, value)?;
         let lease = Lease::granted(attempt, Some(token), ttl, sent, self.clock());
         lease_core::accept_grant(self, attempt, lease).await
@@ -256,6 +265,10 @@ impl LeaseBackend for Toy {
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
         let sent = now();
+        let grants = self.lock().counters.get(&self.key(lease.resource())).copied();
+        if self.is(Break::SecondGrantIsNeverRenewed) && grants > Some(1) {
+            std::future::pending::<()>().await;
+        }
         let mut store = self.lock();
         let last_value = store.last_value;
         let ttl = lease.granted_ttl();
@@ -272,6 +285,7 @@ impl LeaseBackend for Toy {
             }
             return Ok(Renewal::Lost(LossReason::Superseded));
         }
+        record.renewed = true;
         record.expires = if self.is(Break::RenewShortens) {
             now().saturating_add(ttl / 4)
         } else {
@@ -289,12 +303,14 @@ impl LeaseBackend for Toy {
         let release = lease.begin_release();
         let key = self.key(lease.resource());
         let mut store = self.lock();
-        let mut ended = false;
+        let mut ended = self.is(Break::ReleaseDoesNothing);
         if release.needs_tombstone() && !self.is(Break::ReleaseForgetsAttempt) {
             store.spent.insert(*lease.owner());
         }
         if let Some(record) = store.records.get_mut(&key)
             && self.owns(record, lease, Break::ReleaseWithoutOwner)
+            && !self.is(Break::ReleaseDoesNothing)
+            && !(self.is(Break::ReleaseMissesRenewed) && record.renewed)
         {
             ended = record.released || self.is_live(record);
             record.released = ended;

@@ -1,0 +1,129 @@
+//! Ten thousand guards at once.
+
+use super::ends::held;
+use super::shifted::Shifted;
+use crate::context::{CONNECTING, CaseResult, Stage, Stop, ensure, evidence, millis, now, part, pause_for};
+use lease_core::hold::{Keeper, LeaseGuard};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const MANY: usize = 10_000;
+/// How many are timed, to decide how many there are: fewer where that is slow, so that the case does not take minutes.
+const PROBE: usize = 200;
+/// How many are acquired at the same time.
+const AT_ONCE: usize = 50;
+/// What a process may have more of with ten thousand guards than with none: connections of a pool, and their tasks.
+const SHARED: usize = 64;
+
+pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
+    let connecting = tokio::time::timeout(CONNECTING, stage.run.subject.client()).await;
+    let client = connecting.map_err(|_| Stop::NotTried("connecting did not end within 60 s".into()))??;
+    let shifted = Shifted::new(client);
+    let keeper = Keeper::start(Arc::new(shifted.clone()))?;
+    let (tasks, sockets) = (tasks(), open_sockets());
+    let begun = now();
+    let mut guards = acquire(&stage, &keeper, 0, PROBE).await?;
+    let probed = now().saturating_since(begun);
+    let count = match millis(probed) {
+        0..100 => MANY,
+        100..180 => MANY / 2,
+        _ => MANY / 10,
+    };
+    guards.extend(acquire(&stage, &keeper, PROBE, count).await?);
+    let acquired = now().saturating_since(begun);
+    let mut rounds = Vec::new();
+    for _ in 0..2 {
+        rounds.push(round(&stage, &shifted, &guards, tasks).await?);
+    }
+    let lost = guards.iter().find_map(LeaseGuard::loss);
+    ensure!(lost.is_none(), "after two rounds a guard of {count} was lost: {lost:?}");
+    let (more_tasks, more_sockets) = (self::tasks().saturating_sub(tasks), open_sockets().saturating_sub(sockets));
+    ensure!(more_tasks <= SHARED, "{count} guards at rest have {more_tasks} tasks");
+    ensure!(more_sockets <= SHARED, "{count} guards have {more_sockets} connections");
+    let begun = now();
+    drop(guards);
+    let all = u64::try_from(count).unwrap_or(u64::MAX);
+    while shifted.counts.releases() < all && now().saturating_since(begun) < Duration::from_mins(1) {
+        pause_for(Duration::from_millis(10)).await;
+    }
+    Ok(evidence! {
+        "guards": count,
+        "fewer_because": (count < MANY).then(|| format!("{PROBE} grants took {} ms", millis(probed))),
+        "acquired_in_ms": millis(acquired),
+        "tasks_at_rest": more_tasks,
+        "connections": more_sockets,
+        "renewal_rounds": rounds,
+        "released": shifted.counts.releases(),
+    })
+}
+
+/// Guards number `from` to `to`.
+async fn acquire(stage: &Stage, keeper: &Keeper, from: usize, to: usize) -> Result<Vec<LeaseGuard>, Stop> {
+    let mut running = JoinSet::new();
+    for lane in 0..AT_ONCE {
+        let (stage, keeper) = (stage.clone(), keeper.clone());
+        running.spawn(async move {
+            let mut guards = Vec::new();
+            for number in (from..to).skip(lane).step_by(AT_ONCE) {
+                let name = stage.resource(&number.to_string())?;
+                guards.push(held(&keeper, &name, stage.run.long()).await?);
+            }
+            Ok::<_, Stop>(guards)
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(lane) = running.join_next().await {
+        all.extend(lane.map_err(|e| Stop::Refuted(format!("acquiring ended by itself: {e}")))??);
+    }
+    Ok(all)
+}
+
+/// One round of renewals: the clock moves over the time in which they are due, in steps, as it would by itself.
+async fn round(
+    stage: &Stage,
+    shifted: &Shifted,
+    guards: &[LeaseGuard],
+    tasks_before: usize,
+) -> Result<serde_json::Value, Stop> {
+    let third = part(stage.run.long().duration(), 3);
+    let counts = &shifted.counts;
+    let (before, begun) = (counts.begun(), now());
+    let (mut peak_tasks, mut peak_sockets) = (0, 0);
+    // They are due in the last tenth of the third.
+    shifted.advance(part(third, 100).saturating_mul(88));
+    for _ in 0..28 {
+        shifted.advance(part(third, 200));
+        pause_for(Duration::from_millis(10)).await;
+        peak_tasks = peak_tasks.max(tasks());
+        peak_sockets = peak_sockets.max(open_sockets());
+    }
+    let all = u64::try_from(guards.len()).unwrap_or(u64::MAX);
+    while counts.begun().saturating_sub(before) < all || counts.under_way() > 0 {
+        ensure!(
+            now().saturating_since(begun) < Duration::from_mins(1),
+            "after a minute only {} of {all} guards were renewed",
+            counts.begun().saturating_sub(before)
+        );
+        pause_for(Duration::from_millis(5)).await;
+    }
+    let requests = counts.begun().saturating_sub(before);
+    ensure!(requests <= all.saturating_mul(2), "{all} guards took {requests} requests in one round");
+    Ok(serde_json::json!({
+        "requests": requests,
+        "ms": millis(now().saturating_since(begun)),
+        "most_tasks_at_once": peak_tasks.saturating_sub(tasks_before),
+        "sockets": peak_sockets,
+    }))
+}
+
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// The sockets of this process; zero where the system does not tell.
+fn open_sockets() -> usize {
+    let files = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
+    let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+}

@@ -1,0 +1,282 @@
+//! Many holders, each in some trouble: lost in time when it lasts, kept when it does not.
+
+use super::fault::Kind;
+use super::group::Group;
+use crate::context::{
+    CaseResult, Evidence, Stage, Stop, acquire_when_free, ensure, evidence, millis, now, part, pause_for, release,
+    renew,
+};
+use crate::worker::Seen;
+use lease_core::{BootInstant, Lease, ResourceName, Ttl};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How many holders there are, at least.
+const HOLDERS: u32 = 20;
+
+/// The kinds that can be tried here, those that can be tried together first; and why the others cannot.
+async fn kinds(stage: &Stage, without: &[Kind]) -> (Vec<Vec<Kind>>, Vec<String>) {
+    let subject = &stage.run.subject;
+    let controlled = match subject.server() {
+        // A store that has a process can be paused; one that is a file cannot.
+        Some(server) => {
+            let paused = tokio::task::spawn_blocking(move || server.pause().and_then(|_| server.resume())).await;
+            paused.is_ok_and(|paused| paused.is_ok())
+        }
+        None => false,
+    };
+    let (mut together, mut alone, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    for kind in Kind::ALL.into_iter().filter(|kind| !without.contains(kind)) {
+        match kind.missing(subject.as_ref(), controlled) {
+            Some(reason) => missing.push(format!("{}: {reason}", kind.name())),
+            None if kind.hits_all() => alone.push(vec![kind]),
+            None => together.push(kind),
+        }
+    }
+    alone.insert(0, together);
+    (alone, missing)
+}
+
+fn each(rounds: &[Vec<Kind>]) -> u32 {
+    let kinds = rounds.iter().map(Vec::len).sum::<usize>();
+    HOLDERS.div_ceil(u32::try_from(kinds).unwrap_or(1).max(1))
+}
+
+fn ttl(stage: &Stage, wanted: Duration) -> Ttl {
+    let limits = stage.run.limits;
+    Ttl::parse(wanted.max(limits.min_ttl).min(limits.max_ttl)).unwrap_or_else(|_| stage.run.short())
+}
+
+/// What became of one kind.
+struct Told {
+    kind: Kind,
+    witness: String,
+    evidence: Value,
+    counted: u32,
+    discarded: u32,
+}
+
+/// Runs one trial of every kind, those of a round at the same time.
+async fn all<F>(stage: &Stage, without: &[Kind], trial: impl Fn(Stage, Kind, u32) -> F) -> CaseResult
+where
+    F: Future<Output = Result<Told, Stop>> + Send + 'static,
+{
+    let (rounds, missing) = kinds(stage, without).await;
+    let count = each(&rounds);
+    let mut told = Vec::new();
+    for round in rounds {
+        let running: Vec<_> = round.into_iter().map(|kind| tokio::spawn(trial(stage.clone(), kind, count))).collect();
+        for one in running {
+            told.push(one.await.map_err(|e| Stop::Refuted(format!("a trial ended by itself: {e}")))?);
+        }
+    }
+    let told = told.into_iter().collect::<Result<Vec<Told>, Stop>>()?;
+    let counted: u32 = told.iter().map(|told| told.counted).sum();
+    let discarded: u32 = told.iter().map(|told| told.discarded).sum();
+    if counted < HOLDERS / 2 {
+        return Err(Stop::NotTried(format!(
+            "the machine was too slow: only {counted} of {} holders can be judged",
+            counted.saturating_add(discarded)
+        )));
+    }
+    let mut seen = evidence! { "holders": counted, "holders_not_judged": discarded, "not_tried": missing };
+    for told in told {
+        let mut one = told.evidence;
+        one["witness"] = json!(told.witness);
+        seen.insert(told.kind.name().to_owned(), one);
+    }
+    Ok(seen)
+}
+
+pub(super) async fn loss_by_deadline(stage: Stage) -> CaseResult {
+    all(&stage, &[], lost).await
+}
+
+/// What an observer saw when it took a lease over.
+struct Taken {
+    /// Its first try.
+    lease: Lease,
+    /// The call that got it.
+    returned: BootInstant,
+}
+
+async fn lost(stage: Stage, kind: Kind, count: u32) -> Result<Told, Stop> {
+    let ttl = ttl(&stage, Duration::from_millis(1_500));
+    let mut group = Group::start(&stage, kind, ttl, count).await?;
+    let observer = stage.client().await?;
+    let granted = stage.run.limits.granted_ttl(ttl)?;
+    let (trouble, worker, names) = group.parts(&stage);
+    let names = names.to_vec();
+    let (begun, witness) = trouble.begin(worker, &names).await?;
+    match kind {
+        // Nobody can be granted anything while the server is away.
+        Kind::ServerFrozen | Kind::ServerKilled => {
+            pause_for(granted.saturating_add(part(granted, 4))).await;
+            let (trouble, worker, _) = group.parts(&stage);
+            trouble.end(worker).await?;
+        }
+        // With the record, what kept others out is gone. What is left to show is that the holder learns of it, by its deadline at the
+        // latest: so the observer waits for that.
+        Kind::RecordDeleted => pause_for(granted).await,
+        _ => {}
+    }
+    let taking = names.iter().map(|name| take(stage.clone(), observer.clone(), name.clone(), ttl, granted));
+    let mut taken = Vec::new();
+    for one in taking.map(tokio::spawn).collect::<Vec<_>>() {
+        taken.push(one.await.map_err(|e| Stop::Refuted(format!("the observer ended by itself: {e}")))??);
+    }
+    if !kind.hits_all() {
+        let (trouble, worker, _) = group.parts(&stage);
+        trouble.end(worker).await?;
+    }
+    // Time for a late good answer to arrive, which must revive nothing.
+    pause_for(part(granted, 2)).await;
+    let seen = group.seen().await?;
+    let told = judge_lost(kind, begun, &names, &seen, &taken)?;
+    for taken in &taken {
+        let lease = match renew(&observer, &taken.lease).await {
+            // A busy machine may have let the observer's own lease end meanwhile.
+            Err(_) if taken.lease.is_past_deadline() => continue,
+            renewed => renewed?,
+        };
+        release(&observer, &lease).await?;
+    }
+    group.worker.end().await.map_err(Stop::NotTried)?;
+    Ok(Told { witness, ..told })
+}
+
+async fn take(
+    stage: Stage,
+    observer: crate::history::Recorded,
+    name: ResourceName,
+    ttl: Ttl,
+    granted: Duration,
+) -> Result<Taken, Stop> {
+    // A server that was just started needs a moment, and so does a client to find it again.
+    let end = now().saturating_add(stage.run.freed_within(granted));
+    loop {
+        match acquire_when_free(&stage, &observer, &name, ttl, granted).await {
+            Ok(lease) => return Ok(Taken { lease, returned: now() }),
+            Err(stop) if now() >= end => return Err(stop),
+            Err(_) => pause_for(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+fn judge_lost(
+    kind: Kind,
+    begun: BootInstant,
+    names: &[ResourceName],
+    seen: &[Seen],
+    taken: &[Taken],
+) -> Result<Told, Stop> {
+    let (mut counted, mut discarded) = (0_u32, 0_u32);
+    let (mut nearest, mut latest) = (u64::MAX, 0);
+    let mut causes: Vec<&str> = Vec::new();
+    for ((name, seen), taken) in names.iter().zip(seen).zip(taken) {
+        let who = format!("{} ({name})", kind.name());
+        let loss = seen.loss.as_ref();
+        let loss =
+            loss.ok_or_else(|| Stop::Refuted(format!("{who}: a holder whose lease was taken over saw no loss")))?;
+        ensure!(
+            seen.permits_after_loss == 0,
+            "{who}: {} permits were given after the loss: it was revived",
+            seen.permits_after_loss
+        );
+        ensure!(
+            seen.last_permit_ns < taken.returned.as_nanos(),
+            "{who}: a permit was given at {} ns although another worker had been granted the lease by {} ns (loss: {}, told at {} ns)",
+            seen.last_permit_ns,
+            taken.returned.as_nanos(),
+            loss.cause,
+            loss.told_ns
+        );
+        ensure!(seen.signalled_ns > 0, "{who}: the loss was never signalled");
+        // Lost before the trouble began: the machine was too slow, and this holder shows nothing of the trouble.
+        if seen.permits == 0 || loss.told_ns < begun.as_nanos() {
+            discarded = discarded.saturating_add(1);
+            continue;
+        }
+        if kind == Kind::RecordDeleted && seen.longest_gap_ns < 200_000_000 {
+            ensure!(loss.cause == "revoked", "{who}: the loss was called {}, not revoked", loss.cause);
+        }
+        counted = counted.saturating_add(1);
+        nearest = nearest.min(taken.returned.as_nanos().saturating_sub(seen.last_permit_ns));
+        latest = latest.max(loss.at_ns.saturating_sub(seen.last_deadline_ns));
+        causes.push(&loss.cause);
+    }
+    causes.sort_unstable();
+    causes.dedup();
+    let evidence = json!({
+        "holders": counted,
+        "causes": causes,
+        "least_time_from_last_permit_to_next_grant_us": nearest / 1_000,
+        "latest_loss_after_deadline_us": latest / 1_000,
+        "longest_gap_between_asking_us": seen.iter().map(|seen| seen.longest_gap_ns).max().unwrap_or_default() / 1_000,
+    });
+    Ok(Told { kind, witness: String::new(), evidence, counted, discarded })
+}
+
+pub(super) async fn no_false_loss(stage: Stage) -> CaseResult {
+    all(&stage, &[Kind::RecordDeleted], kept).await
+}
+
+async fn kept(stage: Stage, kind: Kind, count: u32) -> Result<Told, Stop> {
+    // A server that was killed may take its time to come back.
+    let ttl = ttl(&stage, Duration::from_secs(if kind == Kind::ServerKilled { 8 } else { 4 }));
+    let granted = stage.run.limits.granted_ttl(ttl)?;
+    let mut group = Group::start(&stage, kind, ttl, count).await?;
+    let lasts = Duration::from_millis(stage.run.random().checked_rem(300).unwrap_or_default().saturating_add(400));
+    let before = group.seen().await?;
+    let (trouble, worker, names) = group.parts(&stage);
+    let names = names.to_vec();
+    let (begun, witness) = trouble.begin(worker, &names).await?;
+    pause_for(lasts).await;
+    let (trouble, worker, _) = group.parts(&stage);
+    trouble.end(worker).await?;
+    let lasted = now().saturating_since(begun);
+    // Until the last deadline that stood when the trouble began has passed for certain.
+    let over = begun.saturating_add(granted).saturating_add(Duration::from_millis(300));
+    pause_for(over.saturating_since(now())).await;
+    let seen = group.seen().await?;
+    let told = judge_kept(kind, (begun, lasted), &names, &before, &seen)?;
+    group.worker.end().await.map_err(Stop::NotTried)?;
+    Ok(Told { witness, ..told })
+}
+
+/// How long a client may take to find its server again: the time that is not counted as trouble.
+const RECONNECT: Duration = Duration::from_secs(1);
+
+fn judge_kept(
+    kind: Kind,
+    (begun, lasted): (BootInstant, Duration),
+    names: &[ResourceName],
+    before: &[Seen],
+    seen: &[Seen],
+) -> Result<Told, Stop> {
+    let (mut counted, mut discarded) = (0_u32, 0_u32);
+    for ((name, before), seen) in names.iter().zip(before).zip(seen) {
+        let left = Duration::from_nanos(before.last_deadline_ns.saturating_sub(begun.as_nanos()));
+        // What the machine kept the holder from doing made the trouble longer. A stopped worker's own pause is in `lasted` already.
+        let gap = if kind == Kind::WorkerStopped { 0 } else { seen.longest_gap_ns };
+        let trouble = lasted.saturating_add(Duration::from_nanos(gap));
+        let bearable = left.saturating_mul(2).checked_div(3).unwrap_or_default().saturating_sub(RECONNECT);
+        let old_deadline = begun.as_nanos().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
+        let fine = seen.loss.is_none() && seen.last_permit_ns > old_deadline;
+        if trouble < bearable {
+            ensure!(
+                fine,
+                "{} ({name}): lost ({:?}) by trouble of {} ms with {} ms left",
+                kind.name(),
+                seen.loss.as_ref().map(|loss| &loss.cause),
+                millis(trouble),
+                millis(left)
+            );
+            counted = counted.saturating_add(1);
+        } else {
+            discarded = discarded.saturating_add(1);
+        }
+    }
+    let evidence: Evidence = evidence! { "holders": counted, "lost": 0, "trouble_ms": millis(lasted) };
+    Ok(Told { kind, witness: String::new(), evidence: json!(evidence), counted, discarded })
+}

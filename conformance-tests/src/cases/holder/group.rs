@@ -1,0 +1,110 @@
+//! Several holders in one worker, all in the same trouble.
+
+use super::fault::{Kind, Trouble};
+use crate::context::{Here, Stage, Stop, millis, pause_for};
+use crate::faults::FaultBench;
+use crate::subject::{Opener, PlainWriter, TestDestination};
+use crate::worker::{Answer, Command, Seen, Worker};
+use lease_core::{GuardError, LeaseBackend, LeaseError, ResourceName, Ttl};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a call of a holder's client may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Holders in one worker.
+pub(super) struct Group {
+    pub(super) kind: Kind,
+    pub(super) ttl: Ttl,
+    pub(super) names: Vec<ResourceName>,
+    pub(super) worker: Worker,
+    bench: Arc<dyn FaultBench>,
+}
+
+impl Group {
+    /// Starts a worker and lets it hold `count` leases.
+    pub(super) async fn start(stage: &Stage, kind: Kind, ttl: Ttl, count: u32) -> Result<Self, Stop> {
+        let bench = stage.run.subject.fault_bench(CALL_TIMEOUT).await;
+        let bench = bench.ok_or_else(|| Stop::NotTried("the subject has no path that can be disturbed".into()))?;
+        let bench = bench.map_err(|e| Stop::NotTried(format!("the disturbed path is not there: {e}")))?;
+        let worker = worker(stage, kind, &bench).await.map_err(Stop::NotTried)?;
+        let names = (0..count).map(|n| stage.resource(&format!("{kind:?}/{n}"))).collect::<Result<Vec<_>, _>>()?;
+        let mut group = Self { kind, ttl, names, worker, bench };
+        group.hold(stage).await?;
+        Ok(group)
+    }
+
+    /// Takes the leases apart in time, so that the trouble comes at another moment between two renewals of each.
+    async fn hold(&mut self, stage: &Stage) -> Result<(), Stop> {
+        let count = u64::try_from(self.names.len()).unwrap_or(1).max(1);
+        // All within two thirds of the TTL.
+        let most =
+            millis(self.ttl.duration()).saturating_mul(2).checked_div(count.saturating_mul(3)).unwrap_or_default();
+        for (at, name) in self.names.iter().enumerate() {
+            let watch = Command::Watch {
+                lease: at.to_string(),
+                resource: name.as_str().to_owned(),
+                ttl_ms: millis(self.ttl.duration()),
+            };
+            let reply = self.worker.call(watch).await.map_err(|e| Stop::NotTried(format!("cannot hold: {e}")))?;
+            if !matches!(reply.answer, Answer::Acquired { .. }) {
+                return Err(Stop::Refuted(format!("{name} should be free, but the answer was {:?}", reply.answer)));
+            }
+            let apart = stage.run.random().checked_rem(most).unwrap_or_default();
+            pause_for(Duration::from_millis(apart)).await;
+        }
+        Ok(())
+    }
+
+    /// Begins and ends the trouble through one borrow of the worker.
+    pub(super) fn parts(&mut self, stage: &Stage) -> (Trouble<'_>, &mut Worker, &[ResourceName]) {
+        let subject = &stage.run.subject;
+        let trouble =
+            Trouble { kind: self.kind, bench: &self.bench, server: subject.server(), edit: subject.hand_edit() };
+        (trouble, &mut self.worker, &self.names)
+    }
+
+    /// What each holder has seen so far.
+    pub(super) async fn seen(&mut self) -> Result<Vec<Seen>, Stop> {
+        let asks = (0..self.names.len()).map(|at| Command::Watched { lease: at.to_string() }).collect();
+        let replies = self.worker.all(asks).await.map_err(Stop::NotTried)?;
+        let seen = replies.into_iter().map(|reply| match reply.answer {
+            Answer::Watched { seen } => Ok(seen),
+            other => Err(Stop::NotTried(format!("a holder told nothing: {other:?}"))),
+        });
+        seen.collect()
+    }
+}
+
+/// A worker behind the path: a process where there is a URL for it. A stopped worker needs no path, so it is a process wherever it can be.
+async fn worker(stage: &Stage, kind: Kind, bench: &Arc<dyn FaultBench>) -> Result<Worker, String> {
+    let own = || stage.run.subject.worker_url().filter(|_| kind == Kind::WorkerStopped);
+    let url = bench.worker_url().or_else(own);
+    let mut worker = match (&stage.run.program, &url) {
+        (Some(program), Some(_)) => Worker::process(program)?,
+        _ => Worker::thread(Arc::new(Behind { bench: Arc::clone(bench), here: Here(Arc::clone(&stage.run)) }))?,
+    };
+    worker.call(Command::Connect { url: url.unwrap_or_default() }).await?;
+    Ok(worker)
+}
+
+/// What a worker on a thread opens: a client behind the path.
+struct Behind {
+    bench: Arc<dyn FaultBench>,
+    here: Here,
+}
+
+#[async_trait::async_trait]
+impl Opener for Behind {
+    async fn backend(&self, _url: &str) -> Result<Arc<dyn LeaseBackend>, LeaseError> {
+        self.bench.client().await
+    }
+
+    async fn plain_writer(&self, _url: &str) -> Result<Option<Arc<dyn PlainWriter>>, LeaseError> {
+        Ok(None)
+    }
+
+    async fn destination(&self, url: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
+        self.here.destination(url).await
+    }
+}
