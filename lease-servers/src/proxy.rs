@@ -48,7 +48,7 @@ pub enum Once {
     CutBeforeReply,
     /// The client gets no reply on this connection any more; the server's is swallowed.
     SwallowReply,
-    /// The request is kept until [`Proxy::deliver`]; the client gets no reply on this connection any more, and may go away. What it
+    /// The request, with what follows it at once, is kept until [`Proxy::deliver`]; the client gets no reply on this connection any more, and may go away. What it
     /// sends behind the request, such as a cancellation, waits until the server has answered the request.
     HoldRequest,
     /// The server's reply is kept until [`Proxy::deliver`].
@@ -274,7 +274,7 @@ fn carry_requests(mut client: TcpStream, mut server: TcpStream, shared: &Shared,
     let mut piece = vec![0; 65_536];
     while let Ok(length @ 1..) = client.read(&mut piece) {
         shared.requests.fetch_add(1, Ordering::SeqCst);
-        let data = piece.get(..length).unwrap_or_default();
+        let mut data = piece.get(..length).unwrap_or_default().to_vec();
         let fault = shared.fault();
         match fault {
             Some(Once::CutBeforeRequest) => return cut_both(&client, &server),
@@ -287,13 +287,14 @@ fn carry_requests(mut client: TcpStream, mut server: TcpStream, shared: &Shared,
             }
             Some(Once::HoldRequest) => {
                 replies.way.store(SWALLOW, Ordering::SeqCst);
+                read_rest(&mut client, &mut data, shared);
                 let before = shared.state().deliveries;
                 shared.wait_for_delivery(before);
             }
             None => {}
         }
         let arrived = replies.arrived.load(Ordering::SeqCst);
-        if !pass(data, &mut server, shared, |state| state.requests) {
+        if !pass(&data, &mut server, shared, |state| state.requests) {
             break;
         }
         if fault == Some(Once::HoldRequest) {
@@ -302,6 +303,24 @@ fn carry_requests(mut client: TcpStream, mut server: TcpStream, shared: &Shared,
     }
     // The client has gone; a server that is still working on its last request sees an orderly end.
     drop(server.shutdown(Shutdown::Write));
+}
+
+/// How soon the rest of a request follows its beginning.
+const REST: Duration = Duration::from_millis(50);
+
+/// A client may write one request in several pieces: reads on until nothing follows.
+fn read_rest(client: &mut TcpStream, data: &mut Vec<u8>, shared: &Shared) {
+    // Without the limit it would wait for the next request.
+    if client.set_read_timeout(Some(REST)).is_err() {
+        return;
+    }
+    let mut piece = vec![0; 65_536];
+    while let Ok(length @ 1..) = client.read(&mut piece) {
+        shared.requests.fetch_add(1, Ordering::SeqCst);
+        data.extend_from_slice(piece.get(..length).unwrap_or_default());
+    }
+    // It worked a moment ago; if it does not now, the next read ends the connection.
+    drop(client.set_read_timeout(None));
 }
 
 /// How long a server may take to answer a request that was held up, before what came behind it is passed on too. Nothing fails when it is

@@ -126,3 +126,23 @@ fn a_held_reply_arrives_late_and_in_order() {
     assert_eq!(read(&mut client).unwrap(), ":1");
     assert_eq!(increment(&mut client).unwrap(), ":2", "only once");
 }
+
+#[test]
+fn a_request_in_pieces_is_held_as_a_whole() {
+    let (server, proxy) = bench();
+    proxy.once(Once::HoldRequest);
+    let mut client = connect(proxy.port());
+    client.write_all(b"INCR").unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    client.write_all(b" n\r\n").unwrap();
+    assert_eq!(read(&mut client), None);
+    // What is sent after a while is not a part of it.
+    client.write_all(b"QUIT\r\n").unwrap();
+    drop(client);
+    let (_, before) = proxy.counts();
+    proxy.deliver();
+    until(&server, 1);
+    while proxy.counts().1 == before {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
