@@ -1,7 +1,7 @@
 //! Private servers for tests: Redis, etcd and PostgreSQL, started from installed binaries.
 //!
 //! Each one has its own temporary folder, its own loopback port and its own process, ends with its handle (on a panic
-//! too), and ends when this process is killed. Nothing here knows of leases.
+//! too), and ends when this process is killed; its folder goes with it. Nothing here knows of leases.
 //!
 //! ```no_run
 //! let mut server = lease_servers::redis(&lease_servers::RedisSetup::default())?;

@@ -4,9 +4,12 @@ use crate::process::{process_state, signal, stop_process, tree};
 use crate::{Kind, ServerError};
 use rustix::process::Signal;
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -129,21 +132,29 @@ impl Server {
             std::os::unix::process::CommandExt::gid(&mut command, group);
         }
         command.current_dir(self.folder.path());
-        let child = command.spawn().map_err(ServerError::io(format!("start {}", self.plan.program.display())))?;
-        let watchdog = Watchdog::over(child.id())?;
-        self.child = Some((child, watchdog));
+        let mut child = command.spawn().map_err(ServerError::io(format!("start {}", self.plan.program.display())))?;
+        match Watchdog::over(child.id(), self.folder.path()) {
+            Ok(watchdog) => self.child = Some((child, watchdog)),
+            Err(error) => {
+                // Nobody would end it. A failure means that it is gone already.
+                drop(child.kill().and_then(|()| child.wait()));
+                return Err(error);
+            }
+        }
         self.wait_until_ready(&log)
     }
 
     fn wait_until_ready(&mut self, log: &Path) -> Result<(), ServerError> {
         let begin = Instant::now();
         loop {
-            let reason = match (self.plan.ready)(self.plan.port) {
-                Ok(true) => return Ok(()),
-                Ok(false) => "it answers that it is not ready".to_owned(),
+            let answer = (self.plan.ready)(self.plan.port);
+            let ended = self.child.as_mut().and_then(|(child, _)| child.try_wait().ok().flatten());
+            let reason = match answer {
+                // Unless it is another server that has the port.
+                Ok(true) if ended.is_none() => return Ok(()),
+                Ok(_) => "it answers that it is not ready".to_owned(),
                 Err(error) => error.to_string(),
             };
-            let ended = self.child.as_mut().and_then(|(child, _)| child.try_wait().ok().flatten());
             if ended.is_some() || begin.elapsed() > READY_LIMIT {
                 self.kill();
                 let reason = ended.map_or(reason, |status| format!("it ended with {status}"));
@@ -182,14 +193,15 @@ fn tail(log: &Path) -> String {
     lines.get(lines.len().saturating_sub(12)..).unwrap_or_default().join("\n")
 }
 
-/// Ends the server when this process is gone without having ended it: the pipe closes then.
+/// Ends the server and removes its folder when this process is gone without having done so: the pipe closes then.
 #[derive(Debug)]
 struct Watchdog(Child);
 
 impl Watchdog {
-    fn over(pid: u32) -> Result<Self, ServerError> {
+    fn over(pid: u32, folder: &Path) -> Result<Self, ServerError> {
         Command::new("sh")
-            .args(["-c", "cat >/dev/null; kill -9 \"$0\"", &pid.to_string()])
+            .args(["-c", WATCH, &pid.to_string()])
+            .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -219,6 +231,9 @@ impl OwnGroup for Command {
     }
 }
 
+/// What the watchdog runs. PostgreSQL's children end by themselves, a moment after their parent, and may write until then.
+const WATCH: &str = r#"cat >/dev/null; kill -9 "$0"; for _ in 1 2 3 4 5; do rm -rf -- "$1" && exit; sleep 1; done"#;
+
 /// A temporary folder for a server.
 pub(crate) fn folder(kind: Kind) -> Result<TempDir, ServerError> {
     tempfile::Builder::new()
@@ -227,10 +242,29 @@ pub(crate) fn folder(kind: Kind) -> Result<TempDir, ServerError> {
         .map_err(ServerError::io("make a temporary folder"))
 }
 
-/// A port on 127.0.0.1 that is free at this moment.
+/// Below those that systems give to outgoing connections (from 32768 on Linux). One of those could be taken by any client before the
+/// server has it, or while the server is down; and a client that connects to such a port of its own machine again and again, while nobody
+/// listens there, is in the end connected to itself.
+const FIRST_PORT: u16 = 18_000;
+const PORTS: u16 = 14_000;
+
+/// A port on 127.0.0.1 that is free at this moment, and that nobody else in this process is given.
 pub(crate) fn free_port() -> Result<u16, ServerError> {
-    let port = || TcpListener::bind("127.0.0.1:0")?.local_addr().map(|address| address.port());
-    port().map_err(ServerError::io("find a free port"))
+    // Processes begin at different places.
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        let [one, two, ..] = RandomState::new().hash_one(std::process::id()).to_le_bytes();
+        AtomicU16::new(u16::from_le_bytes([one, two]))
+    });
+    let mut last = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+    for _ in 0..PORTS {
+        let place = NEXT.fetch_add(1, Ordering::Relaxed).checked_rem(PORTS).unwrap_or_default();
+        let port = FIRST_PORT.saturating_add(place);
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = error,
+        }
+    }
+    Err(ServerError::io("find a free port")(last))
 }
 
 /// What the program says to `--version`.
