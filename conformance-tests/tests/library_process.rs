@@ -12,11 +12,13 @@ mod file_toy;
 
 use file_toy::FileToy;
 use file_toy::place::{FileDestination, FilePlace};
+use lease_conformance::soak::{CASE, Soak};
 use lease_conformance::subject::{Opener, Place, PlainWriter, ServerControl, Subject, TestDestination};
 use lease_conformance::{Cell, MemoryPlace, Report, Suite, Verdict, worker};
 use lease_core::{GuardError, LeaseBackend, LeaseError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -30,6 +32,36 @@ async fn main() {
     println!("processes_that_do_not_share_their_store_are_caught ... ok");
     a_worker_that_does_not_work_is_not_green().await;
     println!("a_worker_that_does_not_work_is_not_green ... ok");
+    workers_are_killed_in_a_soak_and_their_notes_count().await;
+    println!("workers_are_killed_in_a_soak_and_their_notes_count ... ok");
+    a_soak_finds_processes_that_do_not_share_their_store().await;
+    println!("a_soak_finds_processes_that_do_not_share_their_store ... ok");
+}
+
+/// A soak of worker processes that are stopped and killed; each store for itself, or one for all.
+fn soak(folder: &Path, apart: bool) -> Soak {
+    Soak::new(Arc::new(InFile { path: folder.join("leases"), apart }))
+        .place(Arc::new(FilePlace { folder: folder.to_owned() }))
+        .worker_program(std::env::current_exe().unwrap(), ["worker".to_owned()])
+        .seed(11)
+        .time(Duration::from_secs(5))
+}
+
+async fn workers_are_killed_in_a_soak_and_their_notes_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = soak(folder.path(), false).run().await;
+    let cell = report.cells_of(CASE).next().unwrap();
+    assert_eq!(report.exit_status(), 0, "{:#?}", verdicts(&report));
+    assert_eq!(text(cell, "workers"), "processes");
+    let times = |kind: &str| cell.evidence["faults"][kind]["times"].as_u64().unwrap_or_default();
+    assert!(times("worker killed") > 0 && times("worker stopped") > 0, "{:#?}", cell.evidence);
+    assert_eq!(number(cell, "histories"), 4 + times("worker killed"), "those of killed workers are there too");
+}
+
+async fn a_soak_finds_processes_that_do_not_share_their_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = soak(folder.path(), true).run().await;
+    assert_eq!((report.cells[0].verdict, report.exit_status()), (Verdict::Broken, 1), "{:#?}", verdicts(&report));
 }
 
 struct ByPath;

@@ -11,21 +11,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Does one step on the file's content, alone: other processes wait.
+/// Does one step on the file's content, alone: other processes wait. A process that is killed in it has done all of it or nothing.
 pub fn step<S: Default + Serialize + DeserializeOwned, T>(path: &Path, work: impl FnOnce(&mut S) -> T) -> T {
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
-    file.lock().unwrap();
-    let mut text = String::new();
-    file.read_to_string(&mut text).unwrap();
+    let beside = |end: &str| PathBuf::from(format!("{}.{end}", path.display()));
+    let lock = File::options().write(true).create(true).truncate(false).open(beside("lock")).unwrap();
+    lock.lock().unwrap();
+    let text = std::fs::read_to_string(path).unwrap_or_default();
     let mut state: S = if text.is_empty() { S::default() } else { serde_json::from_str(&text).unwrap() };
     let answer = work(&mut state);
-    file.set_len(0).unwrap();
-    file.rewind().unwrap();
-    file.write_all(&serde_json::to_vec(&state).unwrap()).unwrap();
+    std::fs::write(beside("new"), serde_json::to_vec(&state).unwrap()).unwrap();
+    std::fs::rename(beside("new"), path).unwrap();
     answer
 }
 

@@ -26,8 +26,8 @@ pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
     let mut guards = acquire(&stage, &keeper, 0, PROBE).await?;
     let probed = now().saturating_since(begun);
     let count = match millis(probed) {
-        0..100 => MANY,
-        100..180 => MANY / 2,
+        0..120 => MANY,
+        120..200 => MANY / 2,
         _ => MANY / 10,
     };
     guards.extend(acquire(&stage, &keeper, PROBE, count).await?);
