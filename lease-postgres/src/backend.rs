@@ -3,6 +3,7 @@
 use crate::claims;
 use crate::clean_up::Cleaner;
 use crate::config::PostgresConfig;
+use crate::error::came_too_late;
 use crate::fence::PostgresFence;
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
@@ -12,6 +13,8 @@ use lease_core::{
     ResourceName, SharedClock, accept_grant,
 };
 use sqlx::SqlStr;
+use sqlx::postgres::{PgArguments, Postgres};
+use sqlx::query::QueryAs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -198,17 +201,19 @@ impl PostgresBackend {
         call.rows(checkout, query).await.map(|_| ())
     }
 
-    /// Ends the grant of `owner` and remembers the owner as spent; whether this or an earlier call ended it.
+    /// Ends the grant of `owner`; whether this or an earlier call ended it.
     async fn end(&self, call: &Call<'_>, end: &End<'_>) -> Result<bool, LeaseError> {
+        let statements = &self.pool.statements;
         let mut checkout = call.checkout().await?;
-        let tombstone = end.granted_ttl.saturating_mul(2).max(Duration::from_secs(10));
         for _ in 0..ROUNDS {
-            let query = sqlx::query_as(self.pool.statements.end.clone())
-                .bind(end.resource.as_str())
-                .bind(&end.owner)
-                .bind(millis(tombstone));
-            let (outcome,): (String,) = call.row(&mut checkout, query).await?;
-            match outcome.as_str() {
+            let query = match end.spent_for {
+                None => sqlx::query_as(statements.release.clone()).bind(end.resource.as_str()).bind(&end.owner),
+                Some(time) => sqlx::query_as(statements.end.clone())
+                    .bind(end.resource.as_str())
+                    .bind(&end.owner)
+                    .bind(millis(time)),
+            };
+            match outcome(call, &mut checkout, query).await?.as_str() {
                 "ended" => return Ok(true),
                 "not held" => return Ok(false),
                 "no meta" => self.begin_history(call, &mut checkout).await?,
@@ -217,21 +222,18 @@ impl PostgresBackend {
         }
         Err(busy(call.operation()))
     }
+}
 
-    /// The plain release: nothing of the attempt is under way any more.
-    async fn end_plainly(&self, call: &Call<'_>, lease: &Lease, owner: &str) -> Result<bool, LeaseError> {
-        let mut checkout = call.checkout().await?;
-        for _ in 0..ROUNDS {
-            let query =
-                sqlx::query_as(self.pool.statements.release.clone()).bind(lease.resource().as_str()).bind(owner);
-            let (outcome,): (String,) = call.row(&mut checkout, query).await?;
-            match outcome.as_str() {
-                "ended" => return Ok(true),
-                "not held" => return Ok(false),
-                _ => {}
-            }
-        }
-        Err(busy(Operation::Release))
+/// Runs a statement that changes a lease and says what it did. If the grant ended while it waited, it was rolled back, and is to be run again.
+async fn outcome(
+    call: &Call<'_>,
+    checkout: &mut Checkout<'_>,
+    query: QueryAs<'_, Postgres, (String,), PgArguments>,
+) -> Result<String, LeaseError> {
+    match call.row(checkout, query).await {
+        Ok((outcome,)) => Ok(outcome),
+        Err(error) if came_too_late(&error) => Ok("raced".into()),
+        Err(error) => Err(error),
     }
 }
 
@@ -253,7 +255,13 @@ type Row = (String, Option<i64>, Option<String>, Option<i64>);
 struct End<'a> {
     resource: &'a ResourceName,
     owner: String,
-    granted_ttl: Duration,
+    /// How long the owner is remembered as spent; `None` when nothing of its attempt is under way any more.
+    spent_for: Option<Duration>,
+}
+
+/// As long as a request of the attempt could still make a grant that counts.
+fn spent_for(granted_ttl: Duration) -> Duration {
+    granted_ttl.saturating_mul(2).max(Duration::from_secs(10))
 }
 
 fn millis(time: Duration) -> i64 {
@@ -316,8 +324,7 @@ impl LeaseBackend for PostgresBackend {
                 .bind(lease.resource().as_str())
                 .bind(&owner)
                 .bind(millis(lease.granted_ttl()));
-            let (outcome,): (String,) = call.row(&mut checkout, query).await?;
-            let reason = match outcome.as_str() {
+            let reason = match outcome(&call, &mut checkout, query).await?.as_str() {
                 "renewed" => return Ok(Renewal::Renewed(lease.renewed(sent))),
                 "gone" => LossReason::Gone,
                 "superseded" => LossReason::Superseded,
@@ -334,13 +341,8 @@ impl LeaseBackend for PostgresBackend {
         let call = self.call(Operation::Release);
         let owner = lease.owner().reveal();
         let release = lease.begin_release();
-        let answer = if release.needs_tombstone() {
-            let end = End { resource: lease.resource(), owner, granted_ttl: lease.granted_ttl() };
-            self.end(&call, &end).await
-        } else {
-            self.end_plainly(&call, lease, &owner).await
-        };
-        match answer {
+        let spent_for = release.needs_tombstone().then(|| spent_for(lease.granted_ttl()));
+        match self.end(&call, &End { resource: lease.resource(), owner, spent_for }).await {
             Ok(ended) => Ok(release.answered(ended)),
             Err(error) => {
                 if error.effect() == Effect::None {
@@ -355,7 +357,7 @@ impl LeaseBackend for PostgresBackend {
         attempt.end();
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
         let owner = attempt.owner().reveal();
-        let end = End { resource: attempt.resource(), owner, granted_ttl };
+        let end = End { resource: attempt.resource(), owner, spent_for: Some(spent_for(granted_ttl)) };
         self.end(&self.call(Operation::Abandon), &end).await.map(|_| ())
     }
 

@@ -7,7 +7,7 @@ use lease_core::{Advice, Effect, LeaseError, Namespace, Operation, Source};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use std::fmt;
 
-/// SQLSTATE of the native fence's refusal.
+/// SQLSTATE of the native fence's refusal, and of a change of a lease that came too late.
 pub(crate) const FENCE_REFUSED: &str = "LH001";
 /// SQLSTATE of the guard's refusal.
 pub(crate) const GUARD_REFUSED: &str = "LH002";
@@ -30,6 +30,12 @@ impl std::error::Error for ServerError {}
 /// The server's own error in a client error, if it is one.
 pub(crate) fn server_error(error: &sqlx::Error) -> Option<&PgDatabaseError> {
     error.as_database_error().and_then(|e| e.try_downcast_ref())
+}
+
+/// Whether the server refused a change of a lease because the grant had ended while the statement waited; it was rolled back.
+pub(crate) fn came_too_late(error: &LeaseError) -> bool {
+    let LeaseError::Store { source: Some(source), .. } = error else { return false };
+    source.downcast_ref::<ServerError>().is_some_and(|said| said.code == FENCE_REFUSED)
 }
 
 /// The error of a statement that was sent.

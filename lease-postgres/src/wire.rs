@@ -7,7 +7,10 @@
 //! * Whatever changes the row checks again on the locked row. A change between the two shows as the outcome `raced`: nothing
 //!   was done, and the caller runs the statement once more.
 //! * Time is `clock_timestamp()`; `now()` would be the time before a wait for a lock. `UPDATE` and `FOR …` look at a row's time before
-//!   they wait, and not again if the row is unchanged after. So whatever depends on the time locks first, and asks for the time then.
+//!   they wait, and not again if the row is unchanged after. So what depends on the time asks again after the wait; a change that came too
+//!   late by then raises, and the caller runs the statement once more.
+//! * No statement locks a row in order to update it, unless nobody else can have it locked in any way: an update goes by the snapshot's version of
+//!   the row first, and one who holds the latest version and wants the older one can wait in a circle with those who follow in line.
 //! * A row is inserted only under a share lock on `meta`, which clean-up holds exclusively while it removes rows: an inserted row
 //!   always begins above the floor that clean-up left, and from then on the row itself has the name's last value.
 
@@ -69,15 +72,13 @@ SELECT CASE WHEN granted.value IS NOT NULL OR (seen.live AND seen.owner = $2) TH
 /// Extends the owner's live grant. `$1` name, `$2` owner, `$3` TTL in ms.
 const RENEW: &str = "
 WITH seen AS MATERIALIZED (
-    SELECT l.owner, l.released, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1
-), own AS MATERIALIZED (
-    {own} FOR NO KEY UPDATE
+    {look}
 ), renewed AS (
     UPDATE {s}.lease l
        SET expires_at = greatest(l.expires_at, clock_timestamp() + $3 * interval '1 millisecond'),
            renewed_at = clock_timestamp()
-      FROM own WHERE l.name = own.name AND own.expires_at > clock_timestamp()
-    RETURNING true
+      FROM seen WHERE {own}
+    RETURNING CASE WHEN seen.expires_at <= clock_timestamp() THEN {too_late} END
 )
 SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
             WHEN seen.owner IS NULL THEN 'gone'
@@ -90,14 +91,12 @@ SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
 /// Ends the owner's live grant. `$1` name, `$2` owner.
 const RELEASE: &str = "
 WITH seen AS MATERIALIZED (
-    SELECT l.owner, l.released, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1
-), own AS MATERIALIZED (
-    {own} FOR NO KEY UPDATE
+    {look}
 ), ended AS (
     UPDATE {s}.lease l
        SET released = true, expires_at = least(l.expires_at, clock_timestamp())
-      FROM own WHERE l.name = own.name AND own.expires_at > clock_timestamp()
-    RETURNING true
+      FROM seen WHERE {own}
+    RETURNING CASE WHEN seen.expires_at <= clock_timestamp() THEN {too_late} END
 )
 SELECT CASE WHEN EXISTS (SELECT FROM ended) THEN 'ended'
             WHEN seen.owner = $2 AND seen.released THEN 'ended'
@@ -111,7 +110,7 @@ SELECT CASE WHEN EXISTS (SELECT FROM ended) THEN 'ended'
 /// The memory is in the row, since only the row's own columns are read in their latest version; a name without a row gets one.
 const END: &str = "
 WITH seen AS MATERIALIZED (
-    SELECT FROM {s}.lease l WHERE l.name = $1
+    {look}
 ), floor AS MATERIALIZED (
     SELECT m.incarnation, m.floor FROM {s}.meta m WHERE NOT EXISTS (SELECT FROM seen) FOR SHARE
 ), fresh AS (
@@ -122,15 +121,14 @@ WITH seen AS MATERIALIZED (
       FROM floor
     ON CONFLICT (name) DO NOTHING
     RETURNING false AS ended
-), locked AS MATERIALIZED (
-    SELECT l.name FROM {s}.lease l WHERE l.name = $1 FOR NO KEY UPDATE
 ), again AS (
     UPDATE {s}.lease l
        SET spent = {pruned} || jsonb_build_object($2::text, {now_us} + $3 * 1000),
            released = l.released OR (l.owner = $2 AND l.expires_at > clock_timestamp()),
            expires_at = CASE WHEN l.owner = $2 THEN least(l.expires_at, clock_timestamp()) ELSE l.expires_at END
-      FROM locked WHERE l.name = locked.name
-    RETURNING l.owner = $2 AND l.released AS ended
+      FROM seen WHERE l.name = $1
+    RETURNING CASE WHEN l.released AND seen.owner = $2 AND NOT seen.released AND seen.expires_at <= clock_timestamp() THEN {too_late}
+                   ELSE l.owner = $2 AND l.released END AS ended
 ), done AS (
     SELECT ended FROM fresh UNION ALL SELECT ended FROM again
 )
@@ -186,14 +184,14 @@ const RAISE_FLOOR: &str = "UPDATE {s}.meta SET floor = greatest(floor, $1)";
 /// One statement, so that there is no moment in which the check has failed and the transaction could still be committed.
 const FENCE_CHECK: &str = "
 WITH held AS MATERIALIZED (
-    {own} FOR KEY SHARE
+    SELECT l.expires_at FROM {s}.lease l WHERE {own} FOR KEY SHARE
 )
 SELECT CASE WHEN EXISTS (SELECT FROM held WHERE held.expires_at > clock_timestamp()) THEN {limit_idle} ELSE {s}.refuse_fence() END";
 
 /// A write to the fenced register. `$1` name, `$2` owner, `$3` value.
 const FENCED_WRITE: &str = "
 WITH held AS MATERIALIZED (
-    {own} FOR KEY SHARE
+    SELECT l.expires_at FROM {s}.lease l WHERE {own} FOR KEY SHARE
 ), written AS (
     INSERT INTO {s}.register (name, value) SELECT $1, $3 FROM held WHERE held.expires_at > clock_timestamp()
     ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value
@@ -206,10 +204,11 @@ const FENCED_READ: &str = "SELECT value FROM {s}.register WHERE name = $1";
 /// Parts that several statements share.
 const PARTS: &[(&str, &str)] = &[
     (
-        "{own}",
-        "SELECT l.name, l.expires_at FROM {s}.lease l \
-         WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()",
+        "{look}",
+        "SELECT l.owner, l.released, l.expires_at, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1",
     ),
+    ("{own}", "l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()"),
+    ("{too_late}", "{s}.refuse_fence() IS NULL"),
     (
         "{over}",
         "l.name = $1 AND EXISTS (SELECT FROM seen WHERE NOT seen.live) AND (l.released OR l.expires_at <= clock_timestamp()) \

@@ -7,7 +7,7 @@ mod support;
 use lease_core::{Acquisition, FenceError, FencedRegister as _, LeaseBackend, LeaseError, Release, Renewal};
 use sqlx::{PgPool, Postgres, Transaction};
 use std::time::Duration;
-use support::{admin, attempt, connect, name, number, shared, sql, take, until_expired, value};
+use support::{admin, attempt, connect, expire_in, name, number, shared, sql, take, value};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -19,7 +19,7 @@ async fn begin(pool: &PgPool, level: &'static str) -> Transaction<'static, Postg
 #[tokio::test(flavor = "multi_thread")]
 async fn the_register_refuses_whoever_does_not_hold() {
     let server = shared();
-    let backend = connect(&server, "fence_register").await;
+    let (pool, backend) = (admin(&server).await, connect(&server, "fence_register").await);
     assert_eq!(backend.fence().name(), "native, live owner");
     let lease = take(&backend, "r", 60_000).await;
     backend.write(&lease, "one").await.unwrap();
@@ -29,8 +29,8 @@ async fn the_register_refuses_whoever_does_not_hold() {
     assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
     assert!(matches!(backend.write(&lease, "after release").await, Err(FenceError::Refused { .. })));
 
-    let short = take(&backend, "r", 60).await;
-    until_expired(&backend, "r").await;
+    let short = take(&backend, "r", 60_000).await;
+    expire_in(&pool, "fence_register", "r", 0).await;
     assert!(matches!(backend.write(&short, "after expiry").await, Err(FenceError::Refused { .. })));
     let next = take(&backend, "r", 60_000).await;
     assert!(matches!(backend.write(&short, "after the next").await, Err(FenceError::Refused { .. })));
@@ -49,8 +49,7 @@ async fn an_open_transaction_holds_up_acquire_and_nothing_else() {
     for level in LEVELS {
         for how in ["release", "expiry"] {
             let resource = format!("{level} {how}");
-            let ttl_ms = if how == "expiry" { 400 } else { 60_000 };
-            let lease = take(&a, &resource, ttl_ms).await;
+            let lease = take(&a, &resource, 60_000).await;
             let fence = a.transaction_fence().with_idle_limit(Duration::from_mins(1));
             let mut transaction = begin(&pool, level).await;
             fence.check(&mut transaction, &lease).await.unwrap();
@@ -58,7 +57,7 @@ async fn an_open_transaction_holds_up_acquire_and_nothing_else() {
             if how == "release" {
                 assert_eq!(a.release(&lease).await.unwrap(), Release::Released);
             } else {
-                until_expired(&b, &resource).await;
+                expire_in(&pool, "fence_open", &resource, 0).await;
             }
             for _ in 0..3 {
                 let answer = b.acquire(&attempt(&resource, 60_000)).await.unwrap();
@@ -86,9 +85,9 @@ async fn a_refused_transaction_cannot_be_committed() {
     for level in LEVELS {
         for end in ["released", "expired", "superseded", "never granted"] {
             let resource = format!("{level} {end}");
-            let lease = take(&backend, &resource, if end == "expired" { 60 } else { 60_000 }).await;
+            let lease = take(&backend, &resource, 60_000).await;
             match end {
-                "expired" => until_expired(&backend, &resource).await,
+                "expired" => expire_in(&pool, "fence_refused", &resource, 0).await,
                 "never granted" => sql(&pool, "DELETE FROM fence_refused.lease").await,
                 _ => assert_eq!(backend.release(&lease).await.unwrap(), Release::Released),
             }
@@ -134,9 +133,11 @@ async fn a_paused_holder_is_cut_off_by_the_server() {
     let server = shared();
     let (pool, backend) = (admin(&server).await, connect(&server, "fence_idle").await);
     sql(&pool, "CREATE TABLE fence_idle.data (writer text)").await;
-    let lease = take(&backend, "r", 200).await;
+    let lease = take(&backend, "r", 60_000).await;
     let mut transaction = pool.begin().await.unwrap();
-    backend.transaction_fence().check(&mut transaction, &lease).await.unwrap();
+    let fence = backend.transaction_fence().with_idle_limit(Duration::from_millis(500));
+    fence.check(&mut transaction, &lease).await.unwrap();
+    expire_in(&pool, "fence_idle", "r", 0).await;
     sqlx::query("INSERT INTO fence_idle.data VALUES ('paused')").execute(&mut *transaction).await.unwrap();
     // The worker does nothing now. Nobody but the server ends its transaction.
     let next = loop {

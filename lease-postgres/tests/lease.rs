@@ -7,7 +7,7 @@ mod support;
 use lease_core::{Acquisition, Advice, Effect, LeaseBackend, LeaseError, LeaseExt, LossReason, Release, Renewal};
 use lease_postgres::PostgresBackend;
 use std::time::Duration;
-use support::{admin, attempt, connect, is_held, name, number, shared, sql, take, until_expired, url, value};
+use support::{admin, attempt, connect, expire_in, is_held, name, number, shared, sql, take, url, value};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_holder_until_release() {
@@ -30,9 +30,9 @@ async fn one_holder_until_release() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_ends_a_grant_for_good() {
     let server = shared();
-    let backend = connect(&server, "expiry").await;
-    let lease = take(&backend, "r", 60).await;
-    until_expired(&backend, "r").await;
+    let (pool, backend) = (admin(&server).await, connect(&server, "expiry").await);
+    let lease = take(&backend, "r", 60_000).await;
+    expire_in(&pool, "expiry", "r", 0).await;
     assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Expired)));
     assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld);
     let next = take(&backend, "r", 60_000).await;

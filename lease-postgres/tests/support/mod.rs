@@ -75,6 +75,14 @@ pub fn value(lease: &Lease) -> u64 {
     lease.token().unwrap().value()
 }
 
+/// Lets the lease's time be over in so many ms, whatever TTL it was granted: no test depends on being quick.
+pub async fn expire_in(pool: &PgPool, namespace: &str, resource: &str, ms: u64) {
+    let expire = format!(
+        "UPDATE {namespace}.lease SET expires_at = clock_timestamp() + interval '{ms} ms' WHERE name = '{resource}'"
+    );
+    sql(pool, &expire).await;
+}
+
 /// Waits until the server itself says that the lease's time is over.
 pub async fn until_expired(backend: &PostgresBackend, resource: &str) {
     while backend.inspect(&name(resource)).await.unwrap().held.is_some() {
