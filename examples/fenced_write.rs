@@ -10,9 +10,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the timeline is what this program is for")]
 
-use leasehold::{
-    Authority, FencingToken, GuardError, GuardedDestination, Lease, LeaseBackend, LeaseExt, Registry, Release, Renewal,
-};
+use leasehold::{DestinationExt, FencingToken, GuardError, Lease, LeaseBackend, LeaseExt, Registry, Release, Renewal};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -43,7 +41,7 @@ async fn two_workers(url: &str) -> Result<(), Box<dyn Error>> {
 
     let a = lease_of(&*store_of_a).await?;
     let token_a = token_of(&a)?;
-    trust(&*guarded, token_a.authority()).await?;
+    guarded.trust(token_a.authority()).await?;
     line.tell("A", format_args!("acquired, token {}", token_a.value()));
     guarded.seal(a.resource(), token_a).await?;
     let prepared_by_a = "100 euros, from A";
@@ -91,14 +89,6 @@ async fn lease_of(store: &dyn LeaseBackend) -> Result<Lease, Box<dyn Error>> {
 
 fn token_of(lease: &Lease) -> Result<&FencingToken, Box<dyn Error>> {
     lease.token().ok_or_else(|| "this backend has nothing that orders its grants".into())
-}
-
-/// What an operator does once for each destination: say whose tokens it takes.
-async fn trust(guarded: &dyn GuardedDestination, authority: &Authority) -> Result<(), GuardError> {
-    match guarded.adopt(None, authority).await {
-        Err(GuardError::AdoptConflict { found: Some(found) }) if found == *authority => Ok(()),
-        answer => answer,
-    }
 }
 
 /// Prints what happened and when.

@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use leasehold::{
-    FencingToken, GuardError, GuardedDestination, Lease, LeaseBackend, LeaseExt, Refusal, Registry, Release,
+    DestinationExt, FencingToken, GuardError, GuardedDestination, Lease, LeaseBackend, LeaseExt, Refusal, Registry,
+    Release,
 };
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ async fn lease(backend: &dyn LeaseBackend) -> Lease {
 /// The older grant's write is refused after the newer one has sealed, and the newer one's lands.
 async fn guards(destination: &dyn GuardedDestination, older: &FencingToken, newer: &FencingToken, lease: &Lease) {
     assert!(older < newer);
-    destination.adopt(None, newer.authority()).await.unwrap();
+    for _start_of_the_program in 0..2 {
+        destination.trust(newer.authority()).await.unwrap();
+    }
     destination.seal(lease.resource(), newer).await.unwrap();
     match destination.write(lease.resource(), older, "stale").await {
         Err(GuardError::Refused { refusal: Refusal::Stale { .. }, .. }) => {}

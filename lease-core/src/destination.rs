@@ -33,7 +33,8 @@ pub trait GuardedDestination: std::fmt::Debug + Send + Sync {
     fn claims(&self) -> Claims;
 
     /// Sets the trusted authority, if it is `expected_old` at present (`None`: if none is set yet). Compare-and-set. Marks begin anew
-    /// under a new authority, since its values are not comparable; the old one stays refused.
+    /// under a new authority, since its values are not comparable; the old one stays refused. A program that starts again and again calls
+    /// [`trust`](crate::DestinationExt::trust).
     ///
     /// # Errors
     /// [`GuardError::AdoptConflict`] when another one is set.

@@ -1,6 +1,9 @@
 //! Sugar over the core trait.
 
-use crate::{Acquisition, Attempt, Held, Lease, LeaseBackend, LeaseError, ResourceName, Ttl};
+use crate::{
+    Acquisition, Attempt, Authority, GuardError, GuardedDestination, Held, Lease, LeaseBackend, LeaseError,
+    ResourceName, Ttl,
+};
 use std::time::Duration;
 
 /// Shorter forms of the core operations, for every backend.
@@ -52,6 +55,29 @@ pub trait LeaseExt: LeaseBackend {
 }
 
 impl<B: LeaseBackend + ?Sized> LeaseExt for B {}
+
+/// Shorter forms of the destination's operations, for every guarded destination.
+#[async_trait::async_trait]
+pub trait DestinationExt: GuardedDestination {
+    /// Makes sure that `authority` is the trusted one: adopts it where none is trusted yet, and does nothing where it is trusted already.
+    /// Each program that writes may call it at its start, and again after a lost answer. It never replaces another authority: that is a
+    /// decision, for which there is [`adopt`](GuardedDestination::adopt).
+    ///
+    /// # Errors
+    /// [`GuardError::AdoptConflict`] when another authority is trusted. Otherwise as [`adopt`](GuardedDestination::adopt), the account's
+    /// right to adopt included.
+    ///
+    /// # Cancel safety
+    /// The authority may be adopted. Call it again.
+    async fn trust(&self, authority: &Authority) -> Result<(), GuardError> {
+        match self.adopt(None, authority).await {
+            Err(GuardError::AdoptConflict { found: Some(found) }) if found == *authority => Ok(()),
+            answer => answer,
+        }
+    }
+}
+
+impl<D: GuardedDestination + ?Sized> DestinationExt for D {}
 
 /// How long a waiter pauses between two polls: until the present grant ends, but no longer than a limit that grows
 /// while it waits, with up to an eighth more so that waiters spread.

@@ -11,7 +11,7 @@
 //! # Who reads what
 //!
 //! * Users of leases: [`LeaseExt`], [`Lease`], [`FencingToken`], [`LeaseError`].
-//! * Owners of protected data: [`GuardedDestination`], [`Refusal`].
+//! * Owners of protected data: [`GuardedDestination`], [`DestinationExt`], [`Refusal`].
 //! * Authors of backends: [`LeaseBackend`] with its numbered rules, [`Attempt`], [`Claims`], [`Limits`], [`ConnectOptions`].
 //!
 //! ```
@@ -54,7 +54,7 @@ pub use claims::{Claim, Claims, Limits};
 pub use clock::{BootId, BootInstant, Clock, ManualClock, SharedClock, SystemClock};
 pub use destination::{GuardError, GuardedDestination, Refusal, Stored};
 pub use error::{Advice, Effect, ErrorKind, LeaseError, Operation, Source};
-pub use ext::LeaseExt;
+pub use ext::{DestinationExt, LeaseExt};
 pub use fence::{Fence, FenceError, FencedRegister};
 pub use lease::{HandOver, Lease, ReleaseTry, safety_margin};
 pub use name::{HolderLabel, Namespace, ResourceName};

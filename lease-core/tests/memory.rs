@@ -3,8 +3,8 @@
 
 use lease_core::memory::{MemoryBackend, MemoryDestination, MemoryStore};
 use lease_core::{
-    Acquisition, Attempt, Authority, FenceError, FencedRegister, GuardError, GuardedDestination, Lease, LeaseBackend,
-    LeaseError, LeaseExt, LossReason, ManualClock, Refusal, Release, Renewal, ResourceName, Ttl,
+    Acquisition, Attempt, Authority, DestinationExt, FenceError, FencedRegister, GuardError, GuardedDestination, Lease,
+    LeaseBackend, LeaseError, LeaseExt, LossReason, ManualClock, Refusal, Release, Renewal, ResourceName, Ttl,
 };
 use std::time::Duration;
 
@@ -174,6 +174,19 @@ async fn a_wait_tries_at_least_once_and_returns_what_the_store_granted() {
     assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
     clock.advance(Duration::from_secs(1));
     assert!(waiter.await.unwrap().unwrap().unwrap().token() > lease.token());
+}
+
+#[tokio::test]
+async fn trusting_adopts_the_first_authority_and_never_replaces_one() {
+    let destination = MemoryDestination::new();
+    let (a, b) = (Authority::parse("a").unwrap(), Authority::parse("b").unwrap());
+    destination.trust(&a).await.unwrap();
+    destination.trust(&a).await.unwrap();
+    match destination.trust(&b).await {
+        Err(GuardError::AdoptConflict { found }) => assert_eq!(found, Some(a.clone())),
+        other => panic!("{other:?}"),
+    }
+    destination.seal(&name("r"), &attempt("r").token(a, 1).unwrap()).await.unwrap();
 }
 
 #[tokio::test]
