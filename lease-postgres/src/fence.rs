@@ -65,10 +65,10 @@ impl PostgresFence {
     ///
     /// # Errors
     /// [`FenceError::Refused`] when the grant has ended. The transaction has failed then: PostgreSQL turns a commit into a
-    /// rollback, also if the caller ignores this error. So has it after any other error that the server reported.
+    /// rollback, also if the caller ignores this error. So has it after any other error that the server reported, but not after a time-out.
     ///
     /// # Cancel safety
-    /// The statement may still run: roll the transaction back.
+    /// Nobody knows whether the statement runs, as after a time-out: roll the transaction back. A commit might be unfenced.
     pub async fn check(&self, transaction: &mut Transaction<'_, Postgres>, lease: &Lease) -> Result<(), FenceError> {
         refuse_savepoint(Operation::FencedWrite, transaction)?;
         let idle = self.idle_limit.unwrap_or(lease.granted_ttl());

@@ -112,11 +112,11 @@ impl PostgresGuard {
     ///
     /// # Errors
     /// [`GuardError::Refused`] when the token is not admitted. The transaction has failed then: PostgreSQL turns a commit into a
-    /// rollback, also if the caller ignores this error. So has it after any other error that the server reported; a
+    /// rollback, also if the caller ignores this error. So has it after any other error that the server reported, but not after a time-out; a
     /// serialization failure at REPEATABLE READ and SERIALIZABLE says to run the transaction again.
     ///
     /// # Cancel safety
-    /// The statement may still run: roll the transaction back.
+    /// Nobody knows whether the statement runs, as after a time-out: roll the transaction back. A commit might be unguarded.
     pub async fn admit(
         &self,
         transaction: &mut Transaction<'_, Postgres>,
