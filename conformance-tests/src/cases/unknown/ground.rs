@@ -1,6 +1,6 @@
 //! What the cases stand on: clients behind a path that can be disturbed, and an observer beside it.
 
-use crate::cases::answers::unused;
+use crate::cases::answers::{right, unused};
 use crate::context::{CONNECTING, Evidence, Stage, Stop, ensure, evidence, now, pause_for};
 use crate::faults::{FaultBench, FaultyPath, OnceFault};
 use crate::history::Recorded;
@@ -37,6 +37,8 @@ impl Ground {
             Ok(Some(Ok(bench))) => bench,
         };
         let observer = stage.client().await?;
+        // What a store learns at the first use, such as a script, it knows from here on: a request that is held up will be carried out.
+        right(&stage, &observer).await?;
         Ok(Self { stage, observer, bench })
     }
 
