@@ -131,7 +131,7 @@ async fn lost(stage: Stage, kind: Kind, count: u32) -> Result<Told, Stop> {
     }
     // Time for a late good answer to arrive, which must revive nothing.
     pause_for(part(granted, 2)).await;
-    let seen = group.seen().await?;
+    let seen = group.seen_when(|_, seen| seen.signalled_ns > 0).await?;
     let told = judge_lost(kind, begun, &names, &seen, &taken)?;
     for taken in &taken {
         let lease = match renew(&observer, &taken.lease).await {
@@ -238,7 +238,11 @@ async fn kept(stage: Stage, kind: Kind, count: u32) -> Result<Told, Stop> {
     // Until the last deadline that stood when the trouble began has passed for certain.
     let over = begun.saturating_add(granted).saturating_add(Duration::from_millis(300));
     pause_for(over.saturating_since(now())).await;
-    let seen = group.seen().await?;
+    let is_told = |at: usize, seen: &Seen| {
+        let old = before.get(at).map_or(0, |before| before.last_deadline_ns);
+        seen.loss.is_some() || seen.last_permit_ns > old
+    };
+    let seen = group.seen_when(is_told).await?;
     let told = judge_kept(kind, (begun, lasted), &names, &before, &seen)?;
     group.worker.end().await.map_err(Stop::NotTried)?;
     Ok(Told { witness, ..told })
@@ -261,8 +265,7 @@ fn judge_kept(
         let gap = if kind == Kind::WorkerStopped { 0 } else { seen.longest_gap_ns };
         let trouble = lasted.saturating_add(Duration::from_nanos(gap));
         let bearable = left.saturating_mul(2).checked_div(3).unwrap_or_default().saturating_sub(RECONNECT);
-        let old_deadline = begun.as_nanos().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
-        let fine = seen.loss.is_none() && seen.last_permit_ns > old_deadline;
+        let fine = seen.loss.is_none() && seen.last_permit_ns > before.last_deadline_ns;
         if trouble < bearable {
             ensure!(
                 fine,

@@ -1,7 +1,7 @@
 //! Several holders in one worker, all in the same trouble.
 
 use super::fault::{Kind, Trouble};
-use crate::context::{Here, Stage, Stop, millis, pause_for};
+use crate::context::{Here, Stage, Stop, millis, now, pause_for};
 use crate::faults::FaultBench;
 use crate::subject::{Opener, PlainWriter, TestDestination};
 use crate::worker::{Answer, Command, Seen, Worker};
@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// How long a call of a holder's client may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a slow machine may take to let a holder see what has happened.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Holders in one worker.
 pub(super) struct Group {
@@ -62,6 +65,18 @@ impl Group {
         let trouble =
             Trouble { kind: self.kind, bench: &self.bench, server: subject.server(), edit: subject.hand_edit() };
         (trouble, &mut self.worker, &self.names)
+    }
+
+    /// What each holder has seen, once `enough` is true of all; or after a while, so that a holder that never sees it is judged too.
+    pub(super) async fn seen_when(&mut self, enough: impl Fn(usize, &Seen) -> bool) -> Result<Vec<Seen>, Stop> {
+        let end = now().saturating_add(PATIENCE);
+        loop {
+            let seen = self.seen().await?;
+            if seen.iter().enumerate().all(|(at, seen)| enough(at, seen)) || now() >= end {
+                return Ok(seen);
+            }
+            pause_for(Duration::from_millis(20)).await;
+        }
     }
 
     /// What each holder has seen so far.
