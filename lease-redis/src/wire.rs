@@ -92,7 +92,7 @@ state = 'r'
 /// KEYS lease, spent. ARGV owner, keep in ms, tombstone in ms.
 const ABANDON: &str = r"
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[3])
-if owner ~= ARGV[1] or state == 'r' then return { 'done' } end
+if owner ~= ARGV[1] or not live then return { 'done' } end
 state = 'r'
 ";
 

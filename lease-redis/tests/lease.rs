@@ -61,6 +61,12 @@ both! {
         assert!(next.token() > lease.token());
         assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Superseded)));
         assert!(matches!(backend.acquire(&first).await, Err(LeaseError::AttemptOver { .. })));
+
+        let second = attempt("s", 1_500);
+        let lease = acquire(&backend, &second).await;
+        sleep_ms(1_600).await;
+        backend.abandon(&second).await.unwrap();
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld, "lost before it was abandoned");
     }
 
     async fn renewal_never_shortens(server: &mut Server, client: &str) {

@@ -133,6 +133,8 @@ async fn after_release(stage: Stage) -> CaseResult {
     let attempt = Attempt::new(stage.resource("r")?, stage.run.long())?;
     let lease = acquire_with(&a, &attempt).await?;
     release(&a, &lease).await?;
+    // As a request that was held up would arrive: the store has to know by itself.
+    over(&b, &attempt.as_held_up(), "for the store, after its release,").await?;
     over_and_nothing_changed(&stage, &a, &b, &attempt, "after its release").await
 }
 
@@ -141,13 +143,17 @@ async fn after_abandon(stage: Stage) -> CaseResult {
     let attempt = Attempt::new(stage.resource("r")?, stage.run.long())?;
     acquire_with(&a, &attempt).await?;
     a.abandon(&attempt).await?;
-    over_and_nothing_changed(&stage, &a, &b, &attempt, "after it was abandoned").await
+    over(&b, &attempt.as_held_up(), "for the store, after it was abandoned,").await?;
+    over_and_nothing_changed(&stage, &a, &b, &attempt, "after it was abandoned").await?;
+    over(&b, &attempt.as_held_up(), "for the store, abandoned, and after another grant,").await?;
+    Ok(evidence! {})
 }
 
 async fn abandoned_first(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let attempt = Attempt::new(stage.resource("r")?, stage.run.long())?;
     b.abandon(&attempt).await?;
+    over(&a, &attempt.as_held_up(), "for the store, abandoned before it was sent,").await?;
     over_and_nothing_changed(&stage, &a, &b, &attempt, "abandoned before it was sent").await
 }
 
