@@ -134,13 +134,13 @@ impl Verdict {
 
 impl Report {
     /// The exit status: 0 declared equals observed; 1 a core rule or claim was broken, or a control failed; 2 only unclaimed
-    /// guarantees; 3 something that was asked for could not be run.
+    /// guarantees; 3 something that was asked for could not be run, or nothing was.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         let any = |verdicts: &[Verdict]| self.cells.iter().any(|cell| verdicts.contains(&cell.verdict));
         if any(&[Verdict::Broken, Verdict::ControlFailed]) {
             1
-        } else if any(&[Verdict::Unproven]) || self.missing.iter().any(|m| m.required) {
+        } else if any(&[Verdict::Unproven]) || self.missing.iter().any(|m| m.required) || self.cells.is_empty() {
             3
         } else if any(&[Verdict::Unclaimed]) {
             2

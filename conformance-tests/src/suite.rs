@@ -5,14 +5,14 @@ use crate::context::{CONNECTING, Run};
 use crate::place::MemoryPlace;
 use crate::report::{BackendReport, Cell, Missing, Report, SCHEMA};
 use crate::subject::{Place, Subject};
-use crate::trials::{Outcome, outcomes};
+use crate::trials::{Outcome, outcomes, panic_text};
 use crate::worker::WorkerProgram;
 use lease_core::{GrantId, LeaseBackend};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 
 /// How many cases run at the same time, where they may.
 const TOGETHER: usize = 8;
@@ -141,6 +141,13 @@ impl Suite {
             Ok(run) => report.cells = self.cells(&Arc::new(run)).await,
             Err(error) => return self.cannot_run(report, &error.to_string()),
         }
+        if report.cells.is_empty() {
+            let reason = match self.wanted().next() {
+                None => format!("no case begins with {}", self.only.join(" or ")),
+                Some(_) => "no case could be run: all of those that are wanted need a place".to_owned(),
+            };
+            return self.cannot_run(report, &reason);
+        }
         report
     }
 
@@ -154,7 +161,7 @@ impl Suite {
     }
 
     async fn cells(&self, run: &Arc<Run>) -> Vec<Cell> {
-        let wanted: Vec<&'static Case> = cases::all().filter(|case| self.wants(case.info.id)).collect();
+        let wanted: Vec<&'static Case> = self.wanted().collect();
         let mut sink = Sink::new(self, wanted.len());
         let pause = wanted.iter().filter(|case| matches!(case.how, How::Pause)).count();
         if pause > 0 {
@@ -165,25 +172,56 @@ impl Suite {
             }
             sink.done(pause);
         }
-        let mut running: JoinSet<Vec<Outcome>> = JoinSet::new();
+        let mut running = Running::default();
         let (alone, together): (Vec<&Case>, Vec<&Case>) = wanted.into_iter().partition(|case| case.is_alone());
         for case in together.into_iter().filter(|case| !matches!(case.how, How::Pause)) {
-            if running.len() >= TOGETHER {
-                sink.take_joined(running.join_next().await);
+            if running.tasks.len() >= TOGETHER {
+                sink.take_all(running.next().await.unwrap_or_default());
             }
-            running.spawn(outcomes(Arc::clone(run), case));
+            running.start(run, case);
         }
-        while let Some(joined) = running.join_next().await {
-            sink.take_joined(Some(joined));
+        while let Some(outcomes) = running.next().await {
+            sink.take_all(outcomes);
         }
         for case in alone {
-            sink.take_all(outcomes(Arc::clone(run), case).await);
+            running.start(run, case);
+            sink.take_all(running.next().await.unwrap_or_default());
         }
         sink.in_order()
     }
 
+    fn wanted(&self) -> impl Iterator<Item = &'static Case> {
+        cases::all().filter(|case| self.wants(case.info.id))
+    }
+
     fn wants(&self, id: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|prefix| id.starts_with(prefix))
+    }
+}
+
+/// The cases that are under way, each on a task of its own.
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<Vec<Outcome>>,
+    cases: HashMap<Id, &'static Case>,
+}
+
+impl Running {
+    fn start(&mut self, run: &Arc<Run>, case: &'static Case) {
+        let task = self.tasks.spawn(outcomes(Arc::clone(run), case));
+        self.cases.insert(task.id(), case);
+    }
+
+    /// The cells of the case that ends next. A trial's panic is in them; one outside of the trials, such as in a place that is opened, is
+    /// a cell of its own: no case goes without one.
+    async fn next(&mut self) -> Option<Vec<Outcome>> {
+        match self.tasks.join_next().await? {
+            Ok(outcomes) => Some(outcomes),
+            Err(error) => {
+                let case = self.cases.get(&error.id())?;
+                Some(vec![Outcome::of_panic(case, &panic_text(error))])
+            }
+        }
     }
 }
 
@@ -218,13 +256,6 @@ impl<'a> Sink<'a> {
         self.done(1);
         for outcome in outcomes {
             self.take(outcome);
-        }
-    }
-
-    fn take_joined(&mut self, joined: Option<Result<Vec<Outcome>, tokio::task::JoinError>>) {
-        // Panics are caught one level deeper, with the name of their case, so only the end of the runtime is left here.
-        if let Some(Ok(outcomes)) = joined {
-            self.take_all(outcomes);
         }
     }
 

@@ -23,6 +23,18 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// A case that ended by a panic outside of its trials; whatever it would have decided about is not kept.
+    pub(crate) fn of_panic(case: &Case, text: &str) -> Self {
+        Self {
+            case: case.info.id,
+            destination: None,
+            rule: Rule::Core,
+            declared: Claims::of(&[]),
+            observed: Observed::Refuted { trial: 1, finding: format!("a panic: {text}") },
+            evidence: Evidence::new(),
+        }
+    }
+
     pub(crate) fn into_cell(self, backend: &str) -> Cell {
         let verdict = judge(self.rule, &self.declared, &self.observed);
         let (trials, finding) = match self.observed {
@@ -149,7 +161,7 @@ async fn caught(
     }
 }
 
-fn panic_text(error: tokio::task::JoinError) -> String {
+pub(crate) fn panic_text(error: tokio::task::JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else {
         return "the task was cancelled".into();
     };

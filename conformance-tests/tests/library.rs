@@ -1,13 +1,14 @@
 //! The whole suite with workers on threads: what is declared is kept, nothing else is there, and what cannot be run is not green.
 
-#![expect(clippy::unwrap_used, reason = "a test may end by a panic")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may end by a panic")]
 #![expect(unreachable_pub, reason = "the toys are shared by test programs")]
 
 mod tokenless;
 
+use lease_conformance::subject::{Place, ServerControl, TestDestination};
 use lease_conformance::{Report, Suite, Verdict, cases, subject};
-use lease_core::LeaseError;
 use lease_core::memory::{MemoryBackend, MemoryStore};
+use lease_core::{GuardError, LeaseError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokenless::Tokenless;
@@ -81,4 +82,51 @@ async fn a_store_that_cannot_be_reached_is_not_green() {
     assert!(report.cells.is_empty());
     assert!(report.missing.iter().all(|missing| missing.required && missing.reason.contains("no store")));
     assert_eq!((report.missing.len(), report.exit_status()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_run_of_nothing_is_not_green() {
+    let misspelt = memory().only("exclusions/").run().await;
+    assert!(misspelt.missing.iter().any(|missing| missing.reason.contains("exclusions/")), "{:?}", misspelt.missing);
+    let nowhere = memory().only("destination/").places(Vec::new()).run().await;
+    assert!(nowhere.missing.iter().any(|missing| missing.reason.contains("place")), "{:?}", nowhere.missing);
+    assert_eq!((misspelt.exit_status(), nowhere.exit_status(), Report::default().exit_status()), (3, 3, 3));
+}
+
+/// A place whose opening ends in a panic.
+#[derive(Debug)]
+struct Trapdoor;
+
+#[async_trait::async_trait]
+impl Place for Trapdoor {
+    fn kind(&self) -> &'static str {
+        "trapdoor"
+    }
+
+    fn store_of(&self) -> Option<&str> {
+        None
+    }
+
+    fn url(&self, _namespace: &str) -> Option<String> {
+        None
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
+        panic!("{namespace} is not there")
+    }
+
+    fn server(&self) -> Option<Arc<dyn ServerControl>> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_case_that_panics_has_a_red_cell() {
+    let report = memory().only("destination/").places(vec![Arc::new(Trapdoor)]).run().await;
+    for case in cases().iter().filter(|case| case.id.starts_with("destination/")) {
+        let verdicts: Vec<_> = report.cells_of(case.id).map(|cell| cell.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Broken], "{}", case.id);
+    }
+    assert!(report.cells.iter().all(|cell| cell.finding.as_deref().is_some_and(|text| text.contains("is not there"))));
+    assert_eq!(report.exit_status(), 1);
 }
