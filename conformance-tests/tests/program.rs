@@ -50,6 +50,15 @@ fn a_usage_error_exits_64_and_says_what_to_write() {
 }
 
 #[test]
+fn a_report_that_could_not_be_written_is_found_before_the_run() {
+    for option in ["--json", "--markdown"] {
+        let output = program(&[SMALL, &[option, "/nowhere/report"]].concat());
+        assert_eq!((status(&output), stdout(&output)), (3, ""));
+        assert!(stderr(&output).contains("no folder /nowhere"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn help_and_version_are_answers() {
     for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
         let output = program(args);

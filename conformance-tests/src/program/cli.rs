@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
     name = "lease-conformance",
     version,
     args_conflicts_with_subcommands = true,
+    max_term_width = 118,
     after_help = "Exit status: 0 declared equals observed and expected; 1 a broken promise, a control that did not land, or a \
                   verdict that differs from the expected one; 2 only unclaimed guarantees; 3 something that was asked for \
                   could not be run; 64 usage."
@@ -143,7 +144,12 @@ fn explain(prefix: &str) -> Result<u8, Failure> {
 fn render(report: &Path, format: Format) -> Result<u8, Failure> {
     let report = load(report)?;
     match format {
-        Format::Terminal => put(&super::terminal::render(&report, &[], super::paint::Paint::for_stdout())),
+        Format::Terminal => put(&super::terminal::render(
+            &report,
+            &[],
+            super::paint::Paint::for_stdout(),
+            super::layout::width_of_stdout(),
+        )),
         Format::Markdown => put(&super::markdown::render(&report)),
     }
     Ok(0)

@@ -35,4 +35,15 @@ impl Failure {
     pub(crate) fn file(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         Self::CouldNotRun(format!("cannot {what} {}: {error}", path.display()))
     }
+
+    /// Finds a file that could not be written after all the work, before the work.
+    pub(crate) fn unless_writable(path: &std::path::Path) -> Result<(), Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let why = match folder {
+            Some(folder) if !folder.is_dir() => format!("there is no folder {}", folder.display()),
+            _ if path.is_dir() => "it is a folder".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(Self::CouldNotRun(format!("cannot write {}: {why}", path.display())))
+    }
 }

@@ -2,16 +2,23 @@
 
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
 
-/// The widest line of a table.
+/// The widest line of a table, where it is not a terminal that is narrower.
 pub(crate) const WIDTH: u16 = 118;
+
+/// The width to lay out for on standard output.
+pub(crate) fn width_of_stdout() -> u16 {
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| size.ws_col);
+    // A terminal that does not know its width says 0; one that is narrower than any table wraps by itself.
+    if columns == 0 { WIDTH } else { columns.clamp(60, WIDTH) }
+}
 
 const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
 
 /// An empty table with a rule above, below, and under its header.
-pub(crate) fn table() -> Table {
+pub(crate) fn table(width: u16) -> Table {
     let style = TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
     let mut table = Table::new();
-    table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table
 }
 
@@ -70,6 +77,11 @@ fn band_rows(spans: &[(&str, usize)]) -> Vec<String> {
         .collect()
 }
 
+/// The text, broken between words so that it fits.
+pub(crate) fn wrapped(text: &str, width: u16) -> String {
+    broken(text, usize::from(width)).join("\n")
+}
+
 fn broken(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -90,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_heading_spans_its_columns_and_breaks_within_them() {
-        let mut table = table();
+        let mut table = table(WIDTH);
         table.set_header(["backend", "x", "same", "other"]).add_row(["redis", "1", "2", "3"]);
         for column in table.column_iter_mut() {
             column.set_padding((0, 1));

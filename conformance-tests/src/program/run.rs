@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::progress::Progress;
 use super::servers::{Fleet, Home, Role};
 use super::tidy::Tidy;
-use super::{Backend, Failure, Store, cli, markdown, signals, subjects, terminal};
+use super::{Backend, Failure, Store, cli, layout, markdown, signals, subjects, terminal};
 use crate::Suite;
 use crate::report::{Missing, Report, SCHEMA};
 use crate::subject::{Place, Subject};
@@ -21,6 +21,9 @@ use tokio::runtime::Runtime;
 pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     if let Some(prefix) = args.case.as_deref() {
         cli::cases_of(prefix)?;
+    }
+    for path in args.json.iter().chain(&args.markdown) {
+        Failure::unless_writable(path)?;
     }
     let plan = Plan::new(args)?;
     let expected = Expected::load(args.expected.as_deref())?;
@@ -203,7 +206,7 @@ pub(super) fn own_file() -> Result<PathBuf, Failure> {
 
 /// Writes the files and prints the report.
 fn publish(args: &RunArgs, report: &Report, mismatches: &[Mismatch], progress: &Progress) -> Result<(), Failure> {
-    cli::put(&terminal::render(report, mismatches, Paint::for_stdout()));
+    cli::put(&terminal::render(report, mismatches, Paint::for_stdout(), layout::width_of_stdout()));
     let (count, seed) = (report.cells.len(), report.seed);
     let mut end = vec![format!("\n{count} cells in {}, seed {seed}", progress.elapsed().trim())];
     if let Some(path) = &args.json {

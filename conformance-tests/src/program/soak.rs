@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// Soaks every backend that was asked for and returns the exit status.
 pub(crate) fn run(args: &SoakArgs) -> Result<u8, Failure> {
+    if let Some(path) = &args.json {
+        Failure::unless_writable(path)?;
+    }
     let plan = Plan::new(&args.as_run())?;
     let progress = Arc::new(Progress::new());
     let report = provided(&plan, Job::Soak(args), &progress)?;

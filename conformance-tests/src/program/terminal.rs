@@ -16,15 +16,15 @@ const TABLES: &[(&str, &[Mode])] = &[
 ];
 
 /// The whole report as text.
-pub(crate) fn render(report: &Report, mismatches: &[Mismatch], paint: Paint) -> String {
+pub(crate) fn render(report: &Report, mismatches: &[Mismatch], paint: Paint, width: u16) -> String {
     let mut out = String::new();
     section(&mut out, paint, "Backends");
-    out.push_str(&backends(report));
+    out.push_str(&backends(report, width));
     if report.cells_of("fencing/pause-past-ttl/").next().is_some() {
-        out.push_str(&two_workers(report, paint));
+        out.push_str(&two_workers(report, paint, width));
     }
     section(&mut out, paint, "Summary");
-    out.push_str(&painted(&summary(report), paint));
+    out.push_str(&painted(&summary(report, width), paint));
     for missing in &report.missing {
         let tone = if missing.required { Tone::Bad } else { Tone::Note };
         let what = paint.text(tone, &format!("not run: {}", missing.backend));
@@ -43,8 +43,8 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-fn backends(report: &Report) -> String {
-    let mut table = layout::table();
+fn backends(report: &Report, width: u16) -> String {
+    let mut table = layout::table(width);
     table.set_header(["backend", "server", "own fence", "claims"]);
     for backend in &report.backends {
         table.add_row([&backend.name, &backend.server_version, &backend.fence, &backend.claims.join(", ")]);
@@ -52,15 +52,13 @@ fn backends(report: &Report) -> String {
     layout::text(&table)
 }
 
-fn two_workers(report: &Report, paint: Paint) -> String {
+fn two_workers(report: &Report, paint: Paint, width: u16) -> String {
     let mut out = String::new();
-    section(
-        &mut out,
-        paint,
-        "Two workers: A is paused past its TTL, B takes over, A wakes up and writes. What becomes of A's write?",
-    );
+    let title =
+        "Two workers: A is paused past its TTL, B takes over, A wakes up and writes. What becomes of A's write?";
+    section(&mut out, paint, &layout::wrapped(title, width));
     for (title, modes) in TABLES {
-        let columns: Vec<(Mode, Option<&str>)> = modes
+        let columns: Vec<Column<'_>> = modes
             .iter()
             .flat_map(|mode| matrix::destinations(report, *mode).into_iter().map(|destination| (*mode, destination)))
             .collect();
@@ -68,22 +66,52 @@ fn two_workers(report: &Report, paint: Paint) -> String {
             continue;
         }
         line(&mut out, &format!("\n{title}"));
-        let mut table = layout::table();
-        let headings = columns.iter().map(|(mode, destination)| matrix::column(*mode, *destination));
-        table.set_header(std::iter::once("backend").chain(headings));
-        for backend in &report.backends {
-            let words =
-                columns.iter().map(|(mode, at)| matrix::word(*mode, matrix::cell(report, *mode, &backend.name, *at)));
-            table.add_row(std::iter::once(backend.name.as_str()).chain(words));
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 1));
-        }
-        let bands: Vec<&str> = std::iter::once("").chain(columns.iter().map(|(mode, _)| mode.heading)).collect();
-        out.push_str(&painted(&layout::with_bands(&table, &bands), paint));
+        let tables: Vec<String> = tables(report, &columns, width).iter().map(|table| painted(table, paint)).collect();
+        out.push_str(&tables.join("\n"));
     }
-    line(&mut out, &paint.text(Tone::Faint, &matrix::legend(report)));
+    line(&mut out, &paint.text(Tone::Faint, &layout::wrapped(&matrix::legend(report), width)));
     out
+}
+
+/// A column of the matrix: a mode, and where there are several the destination.
+type Column<'a> = (Mode, Option<&'a str>);
+
+/// The columns as one table, or as several where it would be too wide; a mode's columns stay together.
+fn tables(report: &Report, columns: &[Column<'_>], width: u16) -> Vec<String> {
+    let fits = |table: &str| table.lines().all(|line| line.chars().count() <= usize::from(width));
+    let mut tables: Vec<String> = Vec::new();
+    let mut begin = 0;
+    let mut end = 0_usize;
+    for mode in columns.chunk_by(|(one, _), (next, _)| one.heading == next.heading) {
+        let before = end;
+        end = end.saturating_add(mode.len());
+        let longer = matrix_table(report, columns.get(begin..end).unwrap_or(mode));
+        match tables.last_mut() {
+            Some(last) if fits(&longer) => *last = longer,
+            _ => {
+                begin = before;
+                tables.push(matrix_table(report, mode));
+            }
+        }
+    }
+    tables
+}
+
+/// The table of these columns, with the headings of their modes, as wide as it needs to be.
+fn matrix_table(report: &Report, columns: &[Column<'_>]) -> String {
+    let mut table = layout::table(u16::MAX);
+    let headings = columns.iter().map(|(mode, destination)| matrix::column(*mode, *destination));
+    table.set_header(std::iter::once("backend").chain(headings));
+    for backend in &report.backends {
+        let words =
+            columns.iter().map(|(mode, at)| matrix::word(*mode, matrix::cell(report, *mode, &backend.name, *at)));
+        table.add_row(std::iter::once(backend.name.as_str()).chain(words));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    let bands: Vec<&str> = std::iter::once("").chain(columns.iter().map(|(mode, _)| mode.heading)).collect();
+    layout::with_bands(&table, &bands)
 }
 
 /// Colours the words of the matrix and of the summary, after the table was laid out: colour has no width.
@@ -106,7 +134,7 @@ fn painted(text: &str, paint: Paint) -> String {
 }
 
 /// One row for each group of cases: the first part of their ids.
-fn summary(report: &Report) -> String {
+fn summary(report: &Report, width: u16) -> String {
     let mut groups: BTreeMap<&str, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for cell in &report.cells {
         let group = cell.case.split('/').next().unwrap_or_default();
@@ -115,7 +143,7 @@ fn summary(report: &Report) -> String {
     }
     let seen: Vec<Verdict> =
         Verdict::ALL.into_iter().filter(|verdict| report.cells.iter().any(|cell| cell.verdict == *verdict)).collect();
-    let mut table = layout::table();
+    let mut table = layout::table(width);
     let headings = seen.iter().map(|verdict| verdict.name().replace('_', " "));
     table.set_header(["cases".to_owned(), "cells".to_owned()].into_iter().chain(headings));
     for (group, counts) in &groups {
@@ -188,4 +216,49 @@ fn repeat(report: &Report, cell: &Cell) -> String {
     let destination = separate.map_or_else(String::new, |store| format!(" --destination {store}"));
     let (backend, case, trials, seed) = (&cell.backend, &cell.case, cell.trials.max(1), report.seed);
     format!("lease-conformance run --backend {backend}{destination} --case {case} --trials {trials} --seed {seed}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let backend = |name: &str| crate::report::BackendReport {
+            name: name.to_owned(),
+            server_version: "1.2.3".to_owned(),
+            address: String::new(),
+            claims: vec!["fencing-token".to_owned(), "native-fence-live-owner".to_owned(), "list-by-prefix".to_owned()],
+            fence: "native, live owner".to_owned(),
+            limits: BTreeMap::new(),
+        };
+        let cell = |case: &str, destination: Option<&str>| Cell {
+            case: format!("fencing/pause-past-ttl/{case}"),
+            backend: "redis".to_owned(),
+            destination: destination.map(ToOwned::to_owned),
+            claim: None,
+            verdict: Verdict::Kept,
+            trials: 1,
+            finding: None,
+            evidence: BTreeMap::new(),
+        };
+        let places = [Cell::SAME_STORE, "sqlite", "redis", "etcd", "postgres"].map(Some);
+        let writes = ["guarded", "sealed-not-written", "refusal-ignored"];
+        let mut cells = vec![cell("native-live-owner", None), cell("knows-at-first-touch", None)];
+        cells.extend(writes.iter().flat_map(|case| places.map(|place| cell(case, place))));
+        Report { backends: vec![backend("redis"), backend("redis-fred")], cells, ..Report::default() }
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_the_same_in_more_tables() {
+        let report = report();
+        let [narrow, wide] = [80, layout::WIDTH].map(|width| (render(&report, &[], Paint::Plain, width), width));
+        for (text, width) in [&narrow, &wide] {
+            for line in text.lines() {
+                assert!(line.chars().count() <= usize::from(*width), "{line}");
+            }
+        }
+        let count = |(text, _): &(String, u16), what: &str| text.matches(what).count();
+        assert_eq!(count(&narrow, "refused"), count(&wide, "refused"), "{}", narrow.0);
+        assert_eq!((count(&narrow, "\nbackend "), count(&wide, "\nbackend ")), (3, 2), "{}", narrow.0);
+    }
 }
