@@ -36,9 +36,9 @@ impl SqliteBackend {
     /// Opens the file, creates it and its tables where missing, and reads its settings.
     ///
     /// # Errors
-    /// [`LeaseError::InvalidConfig`] and [`LeaseError::UnknownParameter`] before anything is opened; [`LeaseError::Unreachable`] when there is no
-    /// such directory, [`LeaseError::MissingPrivilege`] when this user may not write, [`LeaseError::NotSetUp`] when the file is no
-    /// database or has tables of another shape, and when the system tells no boot id.
+    /// [`LeaseError::InvalidConfig`] and [`LeaseError::UnknownParameter`] before anything is opened; [`LeaseError::MissingPrivilege`] when this
+    /// user may not write, [`LeaseError::NotSetUp`] when there is no such directory, when the file is no database or has tables of
+    /// another shape, and when the system tells no boot id.
     ///
     /// # Cancel safety
     /// An empty database may be left behind.

@@ -90,12 +90,15 @@ pub(crate) fn check_path(path: &Path, create: bool) -> Result<(), LeaseError> {
             source: source.map(|e| Box::new(e).into()),
         })
     };
+    let fix = |reason: String, advice: &str, source: Option<std::io::Error>| {
+        Err(LeaseError::NotSetUp { reason, advice: advice.into(), source: source.map(|e| Box::new(e).into()) })
+    };
     match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => refuse("it is a directory; name a file in it".into(), None),
+        Ok(found) if found.is_dir() => fix(format!("{} is a directory", path.display()), "name a file in it", None),
         Ok(_) => Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && create => match path.parent() {
             Some(folder) if !folder.is_dir() => {
-                refuse(format!("the directory {} does not exist; create it", folder.display()), Some(e))
+                fix(format!("the directory {} does not exist", folder.display()), "create it", Some(e))
             }
             _ => Ok(()),
         },

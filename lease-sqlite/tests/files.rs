@@ -24,11 +24,11 @@ async fn a_missing_directory_a_directory_and_a_foreign_file_are_told_apart() {
     let place = Place::new();
     let folder = place.folder.path().display();
     let error = refusal(&format!("sqlite://{folder}/missing/leases.db")).await;
-    assert!(matches!(error, LeaseError::Unreachable { .. }), "{error}");
+    assert!(matches!(error, LeaseError::NotSetUp { .. }), "{error}");
     assert!(error.to_string().contains("create it"), "{error}");
 
     let error = refusal(&format!("sqlite://{folder}")).await;
-    assert!(matches!(error, LeaseError::Unreachable { .. }), "{error}");
+    assert!(matches!(error, LeaseError::NotSetUp { .. }), "{error}");
     assert!(error.to_string().contains("name a file in it"), "{error}");
 
     let text = "this is a text of somebody else, long enough to be no empty database. ".repeat(20);
