@@ -53,6 +53,10 @@ pub fn redis(setup: &RedisSetup) -> Result<Server, ServerError> {
     if let Some(password) = &setup.password {
         set("requirepass", password);
     }
+    if setup.extra_args.iter().any(|arg| arg == "--cluster-enabled") {
+        // Left to itself it takes its port plus 10,000, which some client may have been given.
+        set("cluster-port", &free_port()?.to_string());
+    }
     args.extend(setup.extra_args.iter().cloned());
     let credentials = setup.password.as_ref().map(|p| format!(":{p}@")).unwrap_or_default();
     let url = format!("redis://{credentials}127.0.0.1:{port}/");
