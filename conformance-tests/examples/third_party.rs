@@ -34,8 +34,9 @@ async fn main() -> Result<(), LeaseError> {
         "fencing/pause-past-ttl/release-leaves-holder-alone",
         "release/superseded-leaves-holder-alone",
         "release/old-repeat-leaves-own-new-grant-alone",
+        "unknown/release-in-doubt-superseded",
     ];
-    assert_eq!(found(Verdict::Broken), broken, "one promise is broken, and three cases see it");
+    assert_eq!(found(Verdict::Broken), broken, "one promise is broken, and four cases see it");
     assert_eq!(found(Verdict::Unclaimed), ["list/by-prefix"], "one guarantee is not claimed");
     assert_eq!(report.exit_status(), 1, "a broken promise fails the run");
     Ok(())

@@ -38,6 +38,23 @@ pub struct CaseInfo {
     pub explain: &'static str,
 }
 
+/// The groups whose cases wait for time limits and leases in trouble, so that a backend takes minutes.
+const SLOW_GROUPS: [&str; 3] = ["cancel", "holder", "unknown"];
+
+impl CaseInfo {
+    /// The first part of its id.
+    #[must_use]
+    pub fn group(&self) -> &'static str {
+        self.id.split_once('/').map_or(self.id, |(group, _)| group)
+    }
+
+    /// Whether its group takes minutes on a backend.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        SLOW_GROUPS.contains(&self.group())
+    }
+}
+
 /// A case and how it is run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {

@@ -33,6 +33,10 @@ pub(crate) struct RunArgs {
     /// Only the cases whose id begins with this.
     #[arg(long = "case", value_name = "PREFIX")]
     pub(crate) case: Option<String>,
+    /// Leave out the cases that take minutes: faults on the way to the store, dropped calls, holders in trouble. The default without a
+    /// subcommand.
+    #[arg(long, conflicts_with = "case")]
+    pub(crate) quick: bool,
     /// The expected verdicts, instead of the built-in ones. They are compared when private servers are used.
     #[arg(long, value_name = "FILE")]
     pub(crate) expected: Option<PathBuf>,
@@ -75,6 +79,7 @@ impl SoakArgs {
             seed: self.seed,
             trials: 1,
             case: None,
+            quick: false,
             expected: None,
         }
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The conformance suite of Leasehold: the two-worker test and the lifecycle cases, on real servers, judged against what each
 /// backend declares.
 ///
-/// Without a subcommand it runs every case on everything that is compiled in and installed.
+/// Without a subcommand it runs the cases that are quick, on everything that is compiled in and installed.
 #[derive(Debug, Parser)]
 #[command(
     name = "lease-conformance",
@@ -34,7 +34,7 @@ struct Cli {
 enum Command {
     /// List the cases, and the backends that can be run here.
     List,
-    /// Run the suite.
+    /// Run the suite: every case, unless it is told otherwise.
     Run(RunArgs),
     /// Let several workers hold, renew, release and write under random faults, and check their histories together. Exit status as of a run.
     Soak(SoakArgs),
@@ -95,7 +95,11 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
         }
     };
     match cli.command {
-        None => super::run::run(&cli.run),
+        None => {
+            let mut args = cli.run;
+            args.quick = args.case.is_none();
+            super::run::run(&args)
+        }
         Some(Command::Run(args)) => super::run::run(&args),
         Some(Command::Soak(args)) => super::soak::run(&args),
         Some(Command::List) => {

@@ -196,6 +196,11 @@ fn suite(
     if let Some(prefix) = &args.case {
         suite = suite.only(prefix.clone());
     }
+    if args.quick {
+        for case in crate::cases().iter().filter(|case| !case.is_slow()) {
+            suite = suite.only(case.id);
+        }
+    }
     Ok(suite)
 }
 
@@ -217,6 +222,10 @@ fn publish(args: &RunArgs, report: &Report, mismatches: &[Mismatch], progress: &
     if let Some(path) = &args.markdown {
         std::fs::write(path, markdown::render(report)).map_err(|e| Failure::file("write", path, &e))?;
         end.push(format!("matrix in {}", path.display()));
+    }
+    if args.quick {
+        let slow = crate::cases().iter().filter(|case| case.is_slow()).count();
+        end.push(format!("left out {slow} cases that take minutes: the subcommand `run` has them"));
     }
     cli::put(&format!("{}\n", end.join("; ")));
     Ok(())
