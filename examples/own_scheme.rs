@@ -5,8 +5,8 @@
 #![expect(clippy::print_stdout, reason = "this program prints the calls")]
 
 use leasehold::{
-    Acquisition, Attempt, Claims, CleanUp, Description, Fence, Inspection, Lease, LeaseBackend, LeaseError, LeaseExt,
-    Limits, NamePage, Registry, Release, Renewal, ResourceName, SharedClock,
+    Acquisition, Attempt, Claims, CleanUp, Description, Fence, ForceRelease, Forced, Inspection, Lease, LeaseBackend,
+    LeaseError, LeaseExt, Limits, NamePage, Registry, Release, Renewal, ResourceName, SharedClock,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,6 +81,10 @@ impl LeaseBackend for Timed {
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
         timed("abandon", self.0.abandon(attempt)).await
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        timed("force_release", self.0.force_release(order)).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -10,8 +10,8 @@
 use lease_conformance::{Suite, Verdict, subject};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::{
-    Acquisition, Attempt, Claim, Claims, CleanUp, Description, Fence, Inspection, Lease, LeaseBackend, LeaseError,
-    Limits, NamePage, Release, Renewal, ResourceName, SharedClock,
+    Acquisition, Attempt, Claim, Claims, CleanUp, Description, Fence, ForceRelease, Forced, Inspection, Lease,
+    LeaseBackend, LeaseError, Limits, NamePage, Release, Renewal, ResourceName, SharedClock,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -96,6 +96,10 @@ impl LeaseBackend for Toy {
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
         self.locks.abandon(attempt).await
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        self.locks.force_release(order).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -6,8 +6,8 @@
 
 use crate::subject::BoxFuture;
 use lease_core::{
-    Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, Inspection, Lease, LeaseBackend, LeaseError,
-    Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, bounded,
+    Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, ForceRelease, Forced, Inspection, Lease,
+    LeaseBackend, LeaseError, Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, bounded,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -405,6 +405,10 @@ impl LeaseBackend for Disturbed {
         let (inner, late) = (Arc::clone(&self.inner), attempt.clone());
         let held: BoxFuture<'static, ()> = Box::pin(async move { drop(inner.abandon(&late).await) });
         self.call(Operation::Abandon, Some(held), self.inner.abandon(attempt)).await
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        self.call(Operation::ForceRelease, None, self.inner.force_release(order)).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -1,6 +1,6 @@
 //! The core trait: what a lock store must do.
 
-use crate::{Attempt, Claims, Fence, Lease, LeaseError, Limits, ResourceName, SharedClock};
+use crate::{Attempt, Claims, Fence, ForceRelease, Forced, Lease, LeaseError, Limits, ResourceName, SharedClock};
 use std::time::Duration;
 
 /// A store that grants leases.
@@ -69,6 +69,18 @@ pub trait LeaseBackend: std::fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Repeat it, or let the TTL end whatever the attempt made.
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError>;
+
+    /// Ends the grant that the order names, whoever holds it, and no other one: resource and fencing value are compared in the same
+    /// atomic step. Whatever the broken grant's attempt still has on its way makes no grant, its native fence refuses from now on,
+    /// and the next grant's token is higher. Data at other destinations are protected once the next holder has sealed there.
+    /// Goes through [`ForceRelease::carry_out`], which logs who and why.
+    ///
+    /// # Errors
+    /// [`LeaseError::Unsupported`] on a backend that mints no fencing values.
+    ///
+    /// # Cancel safety
+    /// The order may have been carried out. Repeat it: it can only end the grant that it names.
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError>;
 
     /// Looks at a resource. An observation that may be stale on arrival, never an ownership check.
     ///
@@ -161,6 +173,8 @@ pub enum LossReason {
     Superseded,
     /// It was released.
     Released,
+    /// It was ended by force.
+    Forced,
     /// The record is gone; the store does not know more.
     Gone,
 }

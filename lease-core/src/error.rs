@@ -307,6 +307,8 @@ pub enum Operation {
     Release,
     /// `abandon`.
     Abandon,
+    /// `force_release`.
+    ForceRelease,
     /// `inspect`.
     Inspect,
     /// `list`.
@@ -333,6 +335,7 @@ impl fmt::Display for Operation {
             Self::Renew => "renew",
             Self::Release => "release",
             Self::Abandon => "abandon",
+            Self::ForceRelease => "force-release",
             Self::Inspect => "inspect",
             Self::List => "list",
             Self::CleanUp => "clean-up",

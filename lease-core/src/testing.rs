@@ -22,8 +22,8 @@
 //! ```
 
 use crate::{
-    Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, Inspection, Lease, LeaseBackend, LeaseError,
-    Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock,
+    Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, ForceRelease, Forced, Inspection, Lease,
+    LeaseBackend, LeaseError, Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -186,6 +186,10 @@ impl LeaseBackend for Scripted {
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
         self.call(Operation::Abandon, self.inner.abandon(attempt)).await
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        self.call(Operation::ForceRelease, self.inner.force_release(order)).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

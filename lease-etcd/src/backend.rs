@@ -346,6 +346,12 @@ impl LeaseBackend for EtcdBackend {
         self.within(Operation::Abandon, self.give_up(subject, ttl)).await
     }
 
+    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
+        // Not there yet.
+        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "etcd", "not there yet");
+        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    }
+
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
         let looking = async {
             let key = self.wire.keys.grant(resource).into_bytes();

@@ -361,6 +361,12 @@ impl LeaseBackend for PostgresBackend {
         self.end(&self.call(Operation::Abandon), &end).await.map(|_| ())
     }
 
+    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
+        // Not there yet.
+        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "postgres", "not there yet");
+        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    }
+
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
         let call = self.call(Operation::Inspect);
         let mut checkout = call.checkout().await?;

@@ -346,6 +346,12 @@ impl LeaseBackend for RedisBackend {
         .map(drop)
     }
 
+    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
+        // Not there yet.
+        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "redis", "not there yet");
+        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    }
+
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
         let call = self.link.begin(Operation::Inspect);
         let reply = call.eval(&self.scripts.inspect, &[&self.keys.lease(resource)], &[]).await;

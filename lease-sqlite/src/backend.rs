@@ -231,6 +231,12 @@ impl LeaseBackend for SqliteBackend {
         .map(drop)
     }
 
+    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
+        // Not there yet.
+        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "sqlite", "not there yet");
+        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    }
+
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
         let name = resource.as_str().to_owned();
         let Inner { database, statements, .. } = &*self.inner;

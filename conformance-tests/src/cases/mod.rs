@@ -7,6 +7,7 @@ mod declared;
 mod destination;
 mod exclusion;
 mod expiry;
+mod force;
 mod holder;
 mod look;
 mod names;
@@ -112,6 +113,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         renew::CASES,
         release::CASES,
         attempt::CASES,
+        force::CASES,
         token::CASES,
         names::CASES,
         look::CASES,

@@ -19,7 +19,7 @@ pub(crate) fn violations(events: &[Event]) -> Vec<String> {
         found.extend(exclusion(&grants));
         found.extend(token_order(&grants));
         found.extend(one_token_per_grant(events, &grants));
-        found.extend(no_resurrection(events));
+        found.extend(no_resurrection(events, &grants));
         found.extend(destinations(events));
     }
     found
@@ -35,6 +35,12 @@ struct Grant<'a> {
     /// From here to `until` it was live for certain.
     from: BootInstant,
     until: BootInstant,
+}
+
+impl Grant<'_> {
+    fn has(&self, value: u64) -> bool {
+        self.token.is_some_and(|token| token.value() == value)
+    }
 }
 
 fn grants<'a>(events: &[&'a Event]) -> HashMap<OwnerToken, Grant<'a>> {
@@ -84,10 +90,18 @@ fn live_until(events: &[&Event], grants: &mut HashMap<OwnerToken, Grant<'_>>) {
         }
     }
     for event in events {
-        if let What::Ended { owner, .. } = &event.what
-            && let Some(grant) = grants.get_mut(owner)
-        {
-            grant.until = grant.until.min(event.invoked);
+        match &event.what {
+            What::Ended { owner, .. } => {
+                if let Some(grant) = grants.get_mut(owner) {
+                    grant.until = grant.until.min(event.invoked);
+                }
+            }
+            What::Forced { value, .. } => {
+                for grant in grants.values_mut().filter(|grant| grant.has(*value)) {
+                    grant.until = grant.until.min(event.invoked);
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -184,12 +198,18 @@ fn one_token_per_grant(events: &[&Event], grants: &HashMap<OwnerToken, Grant<'_>
 }
 
 /// What has ended for certain stays ended.
-fn no_resurrection(events: &[&Event]) -> Vec<String> {
+fn no_resurrection(events: &[&Event], grants: &HashMap<OwnerToken, Grant<'_>>) -> Vec<String> {
     let mut ends: HashMap<OwnerToken, &Event> = HashMap::new();
     for event in events {
-        let (What::Ended { owner, certain: true } | What::Renew { owner, outcome: Renewed::Lost, .. }) = &event.what
-        else {
-            continue;
+        let owner = match &event.what {
+            What::Ended { owner, certain: true } | What::Renew { owner, outcome: Renewed::Lost, .. } => owner,
+            // An order that came before its grant says nothing about it.
+            What::Forced { value, certain: true } => {
+                let named = grants.iter().find(|(_, grant)| grant.has(*value) && grant.from <= event.invoked);
+                let Some((owner, _)) = named else { continue };
+                owner
+            }
+            _ => continue,
         };
         let end = ends.entry(*owner).or_insert(event);
         if event.returned < end.returned {

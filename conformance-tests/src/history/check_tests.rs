@@ -46,6 +46,10 @@ fn ended(from: u64, to: u64, who: u8, certain: bool) -> Event {
     event(from, to, What::Ended { owner, certain })
 }
 
+fn forced(from: u64, to: u64, value: u64) -> Event {
+    event(from, to, What::Forced { value, certain: true })
+}
+
 fn wrote(from: u64, to: u64, value: u64, grant: u64, outcome: Wrote) -> Event {
     let what = What::Write { place: "p".into(), token: token(value, grant), outcome };
     event(from, to, what)
@@ -72,6 +76,9 @@ fn correct_histories_pass() {
         vec![event(0, 10, unknown), granted(900, 910, 1, 5), granted(995, 1_005, 2, 6)],
         // A release without an answer: the holder counts on nothing any more.
         vec![granted(0, 10, 1, 5), ended(20, 30, 1, false), granted(25, 40, 2, 6)],
+        // An order ends the grant that it names, and says nothing about a later one with a larger value, nor about one it came before.
+        vec![granted(0, 10, 1, 5), forced(20, 30, 5), granted(25, 40, 2, 6), lost(50, 60, 1), forced(70, 80, 5)],
+        vec![forced(0, 5, 5), granted(10, 20, 1, 5), renewed(30, 40, 1, 5)],
         // Writes: the holder's second one, a stale one refused, overlapping ones in either order.
         vec![
             wrote(0, 10, 5, 1, Wrote::Admitted),
@@ -101,6 +108,8 @@ fn each_wrong_history_is_found_once() {
         ("a grant came back", vec![granted(0, 10, 1, 5), ended(20, 30, 1, true), renewed(40, 50, 1, 5)]),
         ("a grant came back", vec![granted(0, 10, 1, 5), ended(20, 30, 1, true), granted(40, 50, 1, 5)]),
         ("a grant came back", vec![granted(0, 10, 1, 5), lost(1_100, 1_110, 1), renewed(1_200, 1_210, 1, 5)]),
+        ("a grant came back", vec![granted(0, 10, 1, 5), forced(20, 30, 5), renewed(40, 50, 1, 5)]),
+        ("two live grants at once", vec![granted(0, 10, 1, 5), forced(20, 30, 4), granted(40, 50, 2, 6)]),
         ("a write below the mark", vec![wrote(0, 10, 6, 2, Wrote::Admitted), wrote(20, 30, 5, 1, Wrote::Admitted)]),
         ("one value of two grants", vec![wrote(0, 10, 5, 2, Wrote::Admitted), wrote(20, 30, 5, 1, Wrote::Admitted)]),
         (

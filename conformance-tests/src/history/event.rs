@@ -30,6 +30,12 @@ pub(crate) enum What {
         /// The store said for certain that the grant is over.
         certain: bool,
     },
+    /// An order to end the grant with this value, whoever holds it: from here on nobody counts on that grant.
+    Forced {
+        value: u64,
+        /// The store said for certain that the grant is over.
+        certain: bool,
+    },
     /// A guarded write or a seal at a destination.
     Write { place: String, token: FencingToken, outcome: Wrote },
 }
@@ -63,6 +69,7 @@ impl fmt::Display for Event {
             What::AcquireUnknown { .. } => f.write_str("acquire, outcome unknown"),
             What::Renew { outcome, .. } => write!(f, "renew: {outcome:?}"),
             What::Ended { certain, .. } => write!(f, "ended, certain: {certain}"),
+            What::Forced { value, certain } => write!(f, "force-release of {value}, certain: {certain}"),
             What::Write { place, token, outcome } => write!(f, "write at {place} with {token}: {outcome:?}"),
         }
     }

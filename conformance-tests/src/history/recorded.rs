@@ -3,9 +3,9 @@
 use super::event::{Recorder, Renewed, What, Wrote};
 use crate::subject::TestDestination;
 use lease_core::{
-    Acquisition, Attempt, Authority, Claims, CleanUp, Description, Effect, Fence, FencingToken, GuardError,
-    GuardedDestination, Inspection, Lease, LeaseBackend, LeaseError, Limits, NamePage, Operation, Refusal, Release,
-    Renewal, ResourceName, SharedClock, Stored, bounded,
+    Acquisition, Attempt, Authority, Claims, CleanUp, Description, Effect, Fence, FencingToken, ForceRelease, Forced,
+    GuardError, GuardedDestination, Inspection, Lease, LeaseBackend, LeaseError, Limits, NamePage, Operation, Refusal,
+    Release, Renewal, ResourceName, SharedClock, Stored, bounded,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +98,19 @@ impl LeaseBackend for Recorded {
         let open = self.recorder.begin(attempt.resource(), ended(false));
         let answer = self.call(Operation::Abandon, self.inner.abandon(attempt)).await;
         open.end(Some(ended(answer.is_ok())));
+        answer
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        let forced = |certain| What::Forced { value: order.value(), certain };
+        let open = self.recorder.begin(order.resource(), forced(false));
+        let answer = self.call(Operation::ForceRelease, self.inner.force_release(order)).await;
+        open.end(match &answer {
+            Ok(Forced::Ended | Forced::NotHeld) => Some(forced(true)),
+            Ok(_) => None,
+            Err(error) if error.effect() == Effect::None => None,
+            Err(_) => Some(forced(false)),
+        });
         answer
     }
 

@@ -4,8 +4,9 @@ use super::note::{Came, Does, Note, Part, tags};
 use crate::subject::TestDestination;
 use crate::worker::{Outlet, Said, now_ns};
 use lease_core::{
-    Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, FencingToken, GuardError, Inspection, Lease,
-    LeaseBackend, LeaseError, Limits, NamePage, Refusal, Release, Renewal, ResourceName, SharedClock,
+    Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, FencingToken, ForceRelease, Forced, GuardError,
+    Inspection, Lease, LeaseBackend, LeaseError, Limits, NamePage, Refusal, Release, Renewal, ResourceName,
+    SharedClock,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,6 +124,10 @@ impl LeaseBackend for Noted {
         let answer = self.inner.abandon(attempt).await;
         self.journal.end(op, if answer.is_ok() { Came::Ended } else { Came::Unknown });
         answer
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        self.inner.force_release(order).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -3,9 +3,9 @@
 pub mod place;
 
 use lease_core::{
-    Acquisition, Attempt, Authority, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence, Held, Inspection,
-    Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation, Release, Renewal, ResourceName,
-    SharedClock, SystemClock,
+    Acquisition, Attempt, Authority, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence, ForceRelease,
+    Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation,
+    Release, Renewal, ResourceName, SharedClock, SystemClock,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -166,6 +166,22 @@ impl LeaseBackend for FileToy {
             store.spent.push(owner.clone());
         });
         Ok(())
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        let force = |store: &mut Store| {
+            let live = store.records.get_mut(order.resource().as_str()).filter(|record| record.is_live());
+            match live {
+                None => Forced::NotHeld,
+                Some(record) if record.value != order.value() => Forced::OtherGrant { value: record.value },
+                Some(record) => {
+                    record.expires_ns = now_ns();
+                    store.spent.push(record.owner.clone());
+                    Forced::Ended
+                }
+            }
+        };
+        order.carry_out(async { Ok(step(&self.path, force)) }).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

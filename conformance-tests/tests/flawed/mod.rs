@@ -4,8 +4,9 @@ use crate::toy::Toy;
 use lease_conformance::faults::{FaultBench, FaultyPath, at_calls};
 use lease_conformance::subject::{PlainWriter, ServerControl, Subject};
 use lease_core::{
-    Acquisition, Advice, Attempt, Authority, Claims, CleanUp, Description, Effect, Fence, Held, Inspection, Lease,
-    LeaseBackend, LeaseError, Limits, LossReason, NamePage, Operation, Release, Renewal, ResourceName, SharedClock,
+    Acquisition, Advice, Attempt, Authority, Claims, CleanUp, Description, Effect, Fence, ForceRelease, Forced, Held,
+    Inspection, Lease, LeaseBackend, LeaseError, Limits, LossReason, NamePage, Operation, Release, Renewal,
+    ResourceName, SharedClock,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -231,6 +232,10 @@ impl LeaseBackend for Flawed {
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
         self.call(Operation::Abandon, || self.inner.abandon(attempt)).await
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        self.call(Operation::ForceRelease, || self.inner.force_release(order)).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -2,8 +2,8 @@
 
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::{
-    Acquisition, Attempt, Claim, Claims, CleanUp, Description, Fence, HandOver, Inspection, Lease, LeaseBackend,
-    LeaseError, Limits, NamePage, Release, Renewal, ResourceName, SharedClock,
+    Acquisition, Attempt, Claim, Claims, CleanUp, Description, Fence, ForceRelease, Forced, HandOver, Inspection,
+    Lease, LeaseBackend, LeaseError, Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock,
 };
 
 #[derive(Clone, Debug)]
@@ -52,6 +52,18 @@ impl LeaseBackend for Tokenless {
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
         self.0.abandon(attempt).await
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        order
+            .carry_out(async {
+                Err(LeaseError::Unsupported {
+                    operation: Operation::ForceRelease,
+                    backend: "tokenless",
+                    reason: "its grants have no fencing value to name",
+                })
+            })
+            .await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -4,8 +4,8 @@ pub mod place;
 
 use lease_core::{
     Acquisition, Attempt, Authority, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence, FenceError,
-    FencedRegister, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage,
-    OwnerToken, Release, Renewal, ResourceName, SharedClock, SystemClock,
+    FencedRegister, ForceRelease, Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed,
+    LossReason, NamePage, OwnerToken, Release, Renewal, ResourceName, SharedClock, SystemClock,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +25,10 @@ pub enum Break {
     ClaimsTheOtherFence,
     ExpiresEarly,
     FenceDoesNotCheck,
+    ForceEndsAnyGrant,
+    ForceForgetsAttempt,
+    ForceLooksLikeRelease,
+    ForceOnlyReports,
     HeldAttemptExtends,
     ListSkipsAPage,
     NameIsFolded,
@@ -199,6 +203,27 @@ impl Toy {
         Ok(Some(value))
     }
 
+    fn force(&self, order: &ForceRelease) -> Forced {
+        let mut store = self.lock();
+        let Store { records, spent, .. } = &mut *store;
+        match records.get_mut(&self.key(order.resource())).filter(|record| self.is_live(record)) {
+            None => Forced::NotHeld,
+            Some(record) if record.value != order.value() && !self.is(Break::ForceEndsAnyGrant) => {
+                Forced::OtherGrant { value: record.value }
+            }
+            Some(record) => {
+                if !self.is(Break::ForceForgetsAttempt) {
+                    spent.insert(record.owner);
+                }
+                record.released = self.is(Break::ForceLooksLikeRelease);
+                if !self.is(Break::ForceOnlyReports) {
+                    record.expires = now();
+                }
+                Forced::Ended
+            }
+        }
+    }
+
     fn listed(&self, record: &Record) -> Listed {
         let holder = if self.is(Break::OwnerIsShown) { record.owner.reveal() } else { record.holder.clone() };
         let left = record.expires.saturating_since(now());
@@ -341,6 +366,10 @@ impl LeaseBackend for Toy {
             record.released = true;
         }
         Ok(())
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        order.carry_out(async { Ok(self.force(order)) }).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -48,8 +48,8 @@ pub enum LossCause {
     /// The grant was released by somebody else who had its data.
     #[error("it was released elsewhere")]
     ReleasedElsewhere,
-    /// The record is gone: deleted by hand, flushed, or revoked.
-    #[error("its record is gone from the store")]
+    /// The grant was ended by force, or its record is gone: deleted by hand, or flushed.
+    #[error("it was ended by force, or its record is gone from the store")]
     Revoked,
     /// The store said that its time ran out.
     #[error("the store says that it expired")]
@@ -111,7 +111,7 @@ impl From<LossReason> for LossCause {
             LossReason::Expired => Self::ExpiredAtStore,
             LossReason::Superseded => Self::Superseded,
             LossReason::Released => Self::ReleasedElsewhere,
-            LossReason::Gone => Self::Revoked,
+            LossReason::Gone | LossReason::Forced => Self::Revoked,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Leases in memory. Each operation is one locked step: read it as the specification.
 
 use super::MemoryStore;
-use super::store::{Inner, Record, SWEEP_LEAST};
+use super::store::{Ended, Inner, Record, SWEEP_LEAST};
 use crate::{
-    Acquisition, Attempt, Claim, Claims, CleanUp, Description, Fence, FenceError, FencedRegister, FencingToken, Held,
-    Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Release, Renewal, ResourceName,
-    SharedClock, accept_grant,
+    Acquisition, Attempt, Claim, Claims, CleanUp, Description, Fence, FenceError, FencedRegister, FencingToken,
+    ForceRelease, Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage,
+    Release, Renewal, ResourceName, SharedClock, accept_grant,
 };
 use crate::{BootInstant, Ttl};
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl MemoryBackend {
             expires: now.saturating_add(granted_ttl),
             granted: now,
             renewed: now,
-            released: false,
+            ended: None,
             register,
         };
         state.records.insert(name.to_owned(), record);
@@ -70,6 +70,23 @@ impl MemoryBackend {
             sweep(&mut state, now);
         }
         Ok(Ok(value))
+    }
+
+    fn force(&self, order: &ForceRelease) -> Forced {
+        let mut state = self.store.lock();
+        let now = self.now();
+        let state = &mut *state;
+        match state.records.get_mut(order.resource().as_str()).filter(|record| record.is_live(now)) {
+            None => Forced::NotHeld,
+            Some(record) if record.value != order.value() => Forced::OtherGrant { value: record.value },
+            Some(record) => {
+                // Nobody here knows what the holder's attempt still has on its way, nor its TTL but for what it asked for last.
+                let granted_ttl = record.expires.saturating_since(record.renewed);
+                state.tombstones.insert(record.owner, tombstone_until(now, granted_ttl));
+                record.ended = Some(Ended::Forced);
+                Forced::Ended
+            }
+        }
     }
 }
 
@@ -96,7 +113,8 @@ fn loss(state: &Inner, lease: &Lease, now: BootInstant) -> Option<LossReason> {
     match state.records.get(lease.resource().as_str()) {
         None => Some(LossReason::Gone),
         Some(record) if record.owner != *lease.owner() => Some(LossReason::Superseded),
-        Some(record) if record.released => Some(LossReason::Released),
+        Some(Record { ended: Some(Ended::Released), .. }) => Some(LossReason::Released),
+        Some(Record { ended: Some(Ended::Forced), .. }) => Some(LossReason::Forced),
         Some(record) if now >= record.expires => Some(LossReason::Expired),
         Some(_) => None,
     }
@@ -165,7 +183,7 @@ impl LeaseBackend for MemoryBackend {
         if loss.is_none()
             && let Some(record) = state.records.get_mut(lease.resource().as_str())
         {
-            record.released = true;
+            record.ended = Some(Ended::Released);
         }
         let ended = matches!(loss, None | Some(LossReason::Released));
         Ok(release.answered(ended))
@@ -182,9 +200,13 @@ impl LeaseBackend for MemoryBackend {
             // A grant that has expired was lost, and a later release must say so.
             && record.is_live(now)
         {
-            record.released = true;
+            record.ended = Some(Ended::Released);
         }
         Ok(())
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        order.carry_out(async { Ok(self.force(order)) }).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -36,13 +36,20 @@ pub(super) struct Record {
     pub(super) expires: BootInstant,
     pub(super) granted: BootInstant,
     pub(super) renewed: BootInstant,
-    pub(super) released: bool,
+    pub(super) ended: Option<Ended>,
     pub(super) register: Option<String>,
+}
+
+/// How a grant ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Released,
+    Forced,
 }
 
 impl Record {
     pub(super) fn is_live(&self, now: BootInstant) -> bool {
-        !self.released && now < self.expires
+        self.ended.is_none() && now < self.expires
     }
 }
 

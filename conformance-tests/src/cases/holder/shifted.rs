@@ -1,8 +1,9 @@
 //! A client whose holder lives on a clock that can be moved, so that renewals are due when a case wants them.
 
 use lease_core::{
-    Acquisition, Attempt, BootId, BootInstant, Claims, CleanUp, Clock, Description, Fence, Inspection, Lease,
-    LeaseBackend, LeaseError, Limits, NamePage, Release, Renewal, ResourceName, SharedClock, SystemClock,
+    Acquisition, Attempt, BootId, BootInstant, Claims, CleanUp, Clock, Description, Fence, ForceRelease, Forced,
+    Inspection, Lease, LeaseBackend, LeaseError, Limits, NamePage, Release, Renewal, ResourceName, SharedClock,
+    SystemClock,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,6 +168,10 @@ impl LeaseBackend for Shifted {
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), LeaseError> {
         self.inner.abandon(attempt).await
+    }
+
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        self.inner.force_release(order).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
