@@ -1,0 +1,55 @@
+//! Loss is on time, for good, and with its cause.
+
+use crate::bench::{STEP, TTL, bench};
+use lease_core::hold::{HoldOptions, LossCause, StaleBehaviour};
+use lease_core::testing::Fault;
+use lease_core::{Clock as _, LeaseBackend as _, LeaseExt as _, Operation, Release};
+use std::time::Duration;
+
+#[tokio::test]
+async fn in_a_black_hole_it_is_lost_by_the_deadline_and_never_revived() {
+    for fault in [Fault::Silent, Fault::SilentAfter, Fault::RequestLost, Fault::ReplyLost] {
+        let bench = bench();
+        let guard = bench.acquire().await;
+        let deadline = bench.clock.now().saturating_add(guard.remaining());
+        bench.backend.always(Operation::Renew, Some(fault));
+        let waiter = async { guard.lost().await };
+        let (loss, ()) = tokio::join!(waiter, bench.pass(TTL));
+        assert_eq!(loss.cause(), LossCause::Unresolved, "{fault:?}");
+        assert!(loss.at() >= deadline && loss.at() < deadline.saturating_add(STEP), "{fault:?}: noticed too late");
+        bench.backend.always(Operation::Renew, None);
+        bench.pass(TTL).await;
+        assert_eq!(guard.permit(StaleBehaviour::Fenced).unwrap_err().cause(), LossCause::Unresolved, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_definite_refusal_is_a_loss_at_once_with_its_reason() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    let data = guard.into_hand_over().unwrap();
+    let lease = data.clone().into_lease(bench.clock.shared()).unwrap();
+    let guard = bench.keeper.hold(data.into_lease(bench.clock.shared()).unwrap(), HoldOptions::default());
+    assert_eq!(bench.rival.release(&lease).await.unwrap(), Release::Released);
+    bench.pass(Duration::from_secs(4)).await;
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::ReleasedElsewhere);
+
+    let guard = bench.acquire().await;
+    let lease = guard.into_hand_over().unwrap().into_lease(bench.clock.shared()).unwrap();
+    let guard = bench.keeper.hold(lease.clone(), HoldOptions::default());
+    assert_eq!(bench.rival.release(&lease).await.unwrap(), Release::Released);
+    let _newer = bench.rival.try_acquire("r", TTL).await.unwrap().unwrap();
+    bench.pass(Duration::from_secs(4)).await;
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Superseded);
+}
+
+#[tokio::test]
+async fn a_deadline_that_passes_during_a_renewal_is_unresolved() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    bench.backend.next(Operation::Renew, Fault::Silent);
+    bench.pass(Duration::from_secs(3)).await;
+    assert_eq!(bench.backend.calls(Operation::Renew), 1);
+    bench.clock.advance(TTL);
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Unresolved);
+}
