@@ -109,6 +109,10 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
         Some(Command::Explain { case }) => explain(&case),
         Some(Command::Render { report, format }) => render(&report, format),
         Some(Command::Diff { before, after }) => Ok(super::diff::print(&load(&before)?, &load(&after)?)),
+        Some(Command::Scenarios) => {
+            put(&super::scenarios::markdown(&super::scenarios::scenarios()?));
+            Ok(0)
+        }
         Some(Command::Readme { readme, report, check }) => super::readme::run(&readme, &load(&report)?, check),
         Some(Command::Worker) => super::opener::work(),
         Some(Command::WriteAndWait { url }) => super::stores::write_and_wait(&url),
@@ -140,7 +144,9 @@ pub(crate) fn cases_of(prefix: &str) -> Result<Vec<&'static CaseInfo>, Failure> 
 fn explain(prefix: &str) -> Result<u8, Failure> {
     for case in cases_of(prefix)? {
         let rule = super::matrix::rule_text(case.rule);
-        put(&format!("{}\n  {}\n  {rule}\n\n{}\n\n", case.id, case.title, case.explain));
+        let scenarios = super::scenarios::of_case(case.id)?;
+        let apart = if scenarios.is_empty() { "" } else { "\n" };
+        put(&format!("{}\n  {}\n  {rule}\n\n{}\n\n{scenarios}{apart}", case.id, case.title, case.explain));
     }
     Ok(0)
 }

@@ -19,6 +19,7 @@ mod progress;
 mod readme;
 mod run;
 mod servers;
+pub mod scenarios;
 mod signals;
 mod soak;
 mod stores;
