@@ -43,6 +43,8 @@ enum Command {
         /// The case's id, or the beginning of some.
         case: String,
     },
+    /// Print the public failures that the cases stand for, and what keeps each cured, as Markdown.
+    Scenarios,
     /// Print a report that an earlier run wrote with `--json`.
     Render {
         /// The report.
