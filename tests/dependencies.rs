@@ -54,6 +54,7 @@ fn clients_in(package: &str, features: &[&str]) -> Vec<String> {
 #[test]
 fn the_contract_and_the_suites_library_pull_no_client() {
     assert_eq!(clients_in("lease-core", &["--all-features"]), Vec::<String>::new());
+    assert_eq!(clients_in("lease-http", &["--all-features"]), Vec::<String>::new());
     assert_eq!(clients_in("conformance-tests", &["--no-default-features"]), Vec::<String>::new());
     assert_eq!(clients_in("leasehold", &[]), Vec::<String>::new());
 }
@@ -98,6 +99,7 @@ fn without_the_feature_there_is_no_tls() {
 fn nobody_pulls_more_than_the_stated_number_of_crates() {
     for (package, features, ceiling) in [
         ("lease-core", "--all-features", 55),
+        ("lease-http", "--all-features", 60),
         ("lease-sqlite", "--all-features", 120),
         ("lease-redis", "--all-features", 140),
         ("lease-etcd", "--all-features", 150),
