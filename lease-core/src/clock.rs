@@ -30,6 +30,12 @@ impl BootInstant {
         Self(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
     }
 
+    /// The instant `before` earlier; stops at boot.
+    #[must_use]
+    pub fn saturating_sub(self, before: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// The time from `earlier` to here; zero when `earlier` is later.
     #[must_use]
     pub fn saturating_since(self, earlier: Self) -> Duration {
@@ -200,6 +206,8 @@ mod tests {
     fn arithmetic_saturates() {
         assert_eq!(BootInstant(u64::MAX).saturating_add(Duration::MAX), BootInstant(u64::MAX));
         assert_eq!(BootInstant(1).saturating_since(BootInstant(2)), Duration::ZERO);
+        assert_eq!(BootInstant(5).saturating_sub(Duration::from_nanos(2)), BootInstant(3));
+        assert_eq!(BootInstant(5).saturating_sub(Duration::MAX), BootInstant::ZERO);
         assert!(SystemClock.now() > BootInstant::ZERO);
         assert_eq!(SystemClock.boot_id(), SystemClock.boot_id());
     }

@@ -28,6 +28,7 @@ use crate::{
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What happens to a call instead of the usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +44,9 @@ pub enum Fault {
     Silent,
     /// The store carries it out, and no answer ever comes.
     SilentAfter,
+    /// The request reaches the store so much later, by the backend's clock, and is then carried out and answered. A caller that stops
+    /// waiting before that has lost the request.
+    Late(Duration),
 }
 
 /// A backend around another one, whose next calls fail as scripted. Operations without a scripted fault go through.
@@ -57,6 +61,36 @@ struct State {
     next: HashMap<Operation, VecDeque<Fault>>,
     always: HashMap<Operation, Fault>,
     calls: HashMap<Operation, u64>,
+    at_once: HashMap<Operation, AtOnce>,
+}
+
+/// How many calls are under way, and how many there were at most.
+#[derive(Clone, Copy, Debug, Default)]
+struct AtOnce {
+    now: u64,
+    most: u64,
+}
+
+/// A call that is under way until this is dropped.
+struct UnderWay<'a>(&'a Scripted, Operation);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        let at_once = state.at_once.entry(self.1).or_default();
+        at_once.now = at_once.now.saturating_sub(1);
+    }
+}
+
+/// Runs when it is dropped, unless it was disarmed.
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(run) = self.0.take() {
+            run();
+        }
+    }
 }
 
 impl Scripted {
@@ -84,6 +118,20 @@ impl Scripted {
     #[must_use]
     pub fn calls(&self, operation: Operation) -> u64 {
         self.state().calls.get(&operation).copied().unwrap_or(0)
+    }
+
+    /// How many calls of `operation` were under way at one time, at most.
+    #[must_use]
+    pub fn most_at_once(&self, operation: Operation) -> u64 {
+        self.state().at_once.get(&operation).copied().unwrap_or_default().most
+    }
+
+    fn begin(&self, operation: Operation) -> UnderWay<'_> {
+        let mut state = self.state();
+        let at_once = state.at_once.entry(operation).or_default();
+        at_once.now = at_once.now.saturating_add(1);
+        at_once.most = at_once.most.max(at_once.now);
+        UnderWay(self, operation)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -115,6 +163,7 @@ impl Scripted {
     ) -> Result<T, LeaseError> {
         let lost =
             || LeaseError::Connection { operation, reason: "scripted".into(), effect: Effect::Unknown, source: None };
+        let _under_way = self.begin(operation);
         match self.fault(operation) {
             None => call.await,
             Some(Fault::RequestLost) => {
@@ -141,6 +190,13 @@ impl Scripted {
                 drop(call.await);
                 doubt();
                 std::future::pending().await
+            }
+            Some(Fault::Late(after)) => {
+                let mut given_up = OnDrop(Some(doubt));
+                let clock = self.inner.clock();
+                clock.sleep_until(clock.now().saturating_add(after)).await;
+                given_up.0 = None;
+                call.await
             }
         }
     }

@@ -1,7 +1,8 @@
-//! The task that renews: a queue of wake-ups, and the renewals that are under way.
+//! The task that renews: a queue of wake-ups, a queue of renewals that are due, and those that are under way.
 
 use super::events;
 use super::grant::Grant;
+use super::keeper::KeeperOptions;
 use crate::{Attempt, BootInstant, Effect, Lease, LeaseBackend, LeaseError, Operation, Renewal, SharedClock};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -32,6 +33,9 @@ struct Driver {
     kept: HashMap<u64, Kept>,
     /// The next wake-up of each entry.
     wakes: BTreeSet<(BootInstant, u64)>,
+    /// Due, and waiting until fewer than `at_once` are under way: by deadline, so that the most urgent is first.
+    due: BTreeSet<(BootInstant, u64)>,
+    at_once: usize,
     renewals: JoinSet<Result<Renewal, LeaseError>>,
     /// Which entry a renewal task belongs to.
     renewing: HashMap<Id, u64>,
@@ -42,19 +46,35 @@ struct Driver {
 
 struct Kept {
     grant: Arc<Grant>,
-    /// When the next renewal is due; `None` while one is under way.
-    renew_at: Option<BootInstant>,
+    phase: Phase,
     wake_at: BootInstant,
 }
 
+/// Where an entry is between two renewals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The next renewal is due at this instant.
+    Resting(BootInstant),
+    /// It is due, and waits in the queue.
+    Due,
+    /// It is under way.
+    UnderWay,
+}
+
 /// Runs until all keepers and guards are gone and the last clean-up is done.
-pub(super) async fn drive(backend: Arc<dyn LeaseBackend>, mut inbox: mpsc::UnboundedReceiver<Command>) {
+pub(super) async fn drive(
+    backend: Arc<dyn LeaseBackend>,
+    options: KeeperOptions,
+    mut inbox: mpsc::UnboundedReceiver<Command>,
+) {
     let clock = backend.clock();
     let mut driver = Driver {
         backend,
         clock: Arc::clone(&clock),
         kept: HashMap::new(),
         wakes: BTreeSet::new(),
+        due: BTreeSet::new(),
+        at_once: usize::try_from(options.renewals_at_once).unwrap_or(usize::MAX),
         renewals: JoinSet::new(),
         renewing: HashMap::new(),
         clean_ups: JoinSet::new(),
@@ -71,6 +91,7 @@ pub(super) async fn drive(backend: Arc<dyn LeaseBackend>, mut inbox: mpsc::Unbou
             Some(answer) = driver.renewals.join_next_with_id() => driver.answered(answer),
             Some(_) = driver.clean_ups.join_next() => {}
         }
+        driver.renew_most_urgent();
     }
     while driver.clean_ups.join_next().await.is_some() {}
 }
@@ -86,8 +107,8 @@ impl Driver {
     fn take(&mut self, command: Command) {
         match command {
             Command::Hold(grant) => {
-                let (id, renew_at) = (grant.id, Some(self.renewal_due(grant.id, &grant.lease())));
-                self.kept.insert(id, Kept { grant, renew_at, wake_at: BootInstant::ZERO });
+                let (id, phase) = (grant.id, Phase::Resting(self.renewal_due(grant.id, &grant.lease())));
+                self.kept.insert(id, Kept { grant, phase, wake_at: BootInstant::ZERO });
                 self.schedule(id);
             }
             Command::Forget(grant) => self.let_go(grant.id),
@@ -120,9 +141,8 @@ impl Driver {
     /// A third of the TTL after the deadline was last set, up to a tenth of that earlier.
     fn renewal_due(&self, id: u64, lease: &Lease) -> BootInstant {
         let now = self.clock.now();
-        let third = lease.granted_ttl().checked_div(3).unwrap_or_default();
         let since_send = lease.granted_ttl().saturating_sub(lease.deadline().saturating_since(now));
-        now.saturating_add(self.earlier(id, third).saturating_sub(since_send))
+        now.saturating_add(self.earlier(id, third(lease)).saturating_sub(since_send))
     }
 
     /// `time`, or up to a tenth less, so that what came together parts again.
@@ -136,7 +156,11 @@ impl Driver {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         self.wakes.remove(&(kept.wake_at, id));
         let end = kept.grant.ends_at();
-        kept.wake_at = kept.renew_at.map_or(end, |at| at.min(end));
+        kept.wake_at = match kept.phase {
+            Phase::Resting(until) => until.min(end),
+            Phase::Due => last_call(&kept.grant.lease()).min(end),
+            Phase::UnderWay => end,
+        };
         self.wakes.insert((kept.wake_at, id));
     }
 
@@ -144,6 +168,7 @@ impl Driver {
     fn let_go(&mut self, id: u64) {
         let Some(kept) = self.kept.remove(&id) else { return };
         self.wakes.remove(&(kept.wake_at, id));
+        self.due.remove(&(kept.grant.deadline(), id));
         if kept.grant.is_over_limit() {
             self.release(kept.grant);
         }
@@ -164,15 +189,37 @@ impl Driver {
         if kept.grant.touch().is_err() {
             return self.let_go(id);
         }
-        if kept.renew_at.is_some_and(|at| now >= at) {
-            kept.renew_at = None;
+        let queued = (kept.grant.deadline(), id);
+        if matches!(kept.phase, Phase::Resting(until) if now >= until) {
+            kept.phase = Phase::Due;
+            self.due.insert(queued);
+        }
+        // It has waited long enough: no lease is lost for the limit.
+        if kept.phase == Phase::Due && now >= last_call(&kept.grant.lease()) {
+            self.due.remove(&queued);
             self.renew(id);
         }
         self.schedule(id);
     }
 
+    /// Sends renewals that are due, as long as fewer than the limit are under way.
+    fn renew_most_urgent(&mut self) {
+        while self.renewals.len() < self.at_once
+            && let Some((_, id)) = self.due.pop_first()
+        {
+            self.renew(id);
+            self.schedule(id);
+        }
+    }
+
+    /// Sends a renewal. Its time-out begins here, however long it has waited in the queue.
     fn renew(&mut self, id: u64) {
-        let Some(kept) = self.kept.get(&id) else { return };
+        let Some(kept) = self.kept.get_mut(&id) else { return };
+        // Lost while it waited.
+        if kept.grant.touch().is_err() {
+            return self.let_go(id);
+        }
+        kept.phase = Phase::UnderWay;
         let (grant, backend) = (Arc::clone(&kept.grant), Arc::clone(&self.backend));
         let lease = grant.lease();
         let (clock, limit) = (Arc::clone(&self.clock), attempt_limit(lease.remaining()));
@@ -201,19 +248,19 @@ impl Driver {
         let Some(Kept { grant, .. }) = self.kept.get(&id) else { return };
         let (grant, now) = (Arc::clone(grant), self.clock.now());
         let slack = grant.deadline().saturating_since(now);
-        let mut renew_at = None;
+        let mut phase = Phase::UnderWay;
         match result {
             Some(Ok(Renewal::Renewed(lease))) => {
                 if grant.renewed(lease.clone()) {
                     events::renewed(&lease, slack);
-                    renew_at = Some(self.renewal_due(id, &lease));
+                    phase = Phase::Resting(self.renewal_due(id, &lease));
                 }
             }
             Some(Ok(Renewal::Lost(reason))) => grant.lose(reason.into(), now),
             Some(Err(error)) if grant.is_live() => {
                 events::renewal_failed(&grant.lease(), &error, slack);
                 grant.renewal_failed(error.effect() == Effect::Unknown);
-                renew_at = Some(now.saturating_add(self.earlier(id, retry_pause(slack))));
+                phase = Phase::Resting(now.saturating_add(self.earlier(id, retry_pause(slack))));
             }
             Some(Err(_)) | None => {}
         }
@@ -221,7 +268,7 @@ impl Driver {
             return self.let_go(id);
         }
         if let Some(kept) = self.kept.get_mut(&id) {
-            kept.renew_at = renew_at;
+            kept.phase = phase;
         }
         self.schedule(id);
     }
@@ -234,6 +281,16 @@ fn panicked() -> LeaseError {
         effect: Effect::Unknown,
         source: None,
     }
+}
+
+/// Until when a renewal that is due may wait for others: until a third of the TTL is left. Each lease is renewed once in a third of the TTL,
+/// so a store that can carry the leases at all has by then answered all those that were due together.
+fn last_call(lease: &Lease) -> BootInstant {
+    lease.deadline().saturating_sub(third(lease))
+}
+
+fn third(lease: &Lease) -> Duration {
+    lease.granted_ttl().checked_div(3).unwrap_or_default()
 }
 
 /// How long one try may take: a third of what is left, so that a stalled one leaves time for others.

@@ -39,6 +39,6 @@ mod loss;
 mod permit;
 
 pub use guard::{LeaseGuard, RunError};
-pub use keeper::{HoldOptions, Keeper};
+pub use keeper::{HoldOptions, Keeper, KeeperOptions};
 pub use loss::{EnsureError, Loss, LossCause};
 pub use permit::{Permit, StaleBehaviour};

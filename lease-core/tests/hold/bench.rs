@@ -1,6 +1,6 @@
 //! One holder on virtual time, whose client can be made to fail, and another client of the same store.
 
-use lease_core::hold::{HoldOptions, Keeper, LeaseGuard};
+use lease_core::hold::{HoldOptions, Keeper, KeeperOptions, LeaseGuard};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::testing::Scripted;
 use lease_core::{LeaseBackend as _, ManualClock, ResourceName};
@@ -22,10 +22,14 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn bench() -> Bench {
+    bench_with(KeeperOptions::default())
+}
+
+pub(crate) fn bench_with(options: KeeperOptions) -> Bench {
     let clock = ManualClock::new();
     let store = MemoryStore::on_clock(clock.shared()).unwrap();
     let backend = Arc::new(Scripted::new(Arc::new(MemoryBackend::on(store.clone()))));
-    let keeper = Keeper::start(backend.clone()).unwrap();
+    let keeper = Keeper::start_with(backend.clone(), options).unwrap();
     Bench { clock, backend, keeper, rival: MemoryBackend::on(store) }
 }
 

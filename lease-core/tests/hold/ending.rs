@@ -112,7 +112,7 @@ async fn a_release_that_nobody_waits_for_goes_on() {
 
 #[tokio::test]
 async fn a_release_whose_answer_never_came_is_in_doubt() {
-    for fault in [Fault::Silent, Fault::SilentAfter] {
+    for fault in [Fault::Silent, Fault::SilentAfter, Fault::Late(TTL)] {
         let bench = bench();
         let lease = bench.backend.try_acquire("r", TTL).await.unwrap().unwrap();
         bench.backend.next(Operation::Release, fault);

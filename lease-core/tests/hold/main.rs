@@ -7,6 +7,7 @@
 
 mod acquire;
 mod bench;
+mod crowd;
 mod ending;
 mod limits;
 mod loss;
