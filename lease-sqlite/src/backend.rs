@@ -8,10 +8,10 @@ use crate::keys;
 use crate::schema;
 use crate::step::Query;
 use crate::sweep::Sweeper;
-use crate::wire::{Found, LeaseStatements, Sql, listed};
+use crate::wire::{Found, LeaseStatements, Sql, listed, spent_for};
 use lease_core::{
-    Acquisition, Attempt, Claims, CleanUp, Description, Fence, Held, Inspection, Lease, LeaseBackend, LeaseError,
-    Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
+    Acquisition, Attempt, Claims, CleanUp, Description, Fence, ForceRelease, Forced, Held, Inspection, Lease,
+    LeaseBackend, LeaseError, Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
 };
 use sqlx::sqlite::SqliteRow;
 use std::sync::Arc;
@@ -231,10 +231,8 @@ impl LeaseBackend for SqliteBackend {
         .map(drop)
     }
 
-    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
-        // Not there yet.
-        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "sqlite", "not there yet");
-        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        order.carry_out(self.force(order)).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
@@ -324,9 +322,8 @@ pub(crate) fn is_definite(error: &LeaseError) -> bool {
     error.effect() == lease_core::Effect::None
 }
 
-/// How long the end of an attempt is remembered: longer than any request of it could still make a grant.
 fn spent_until(now: i64, ttl: Duration) -> i64 {
-    now.saturating_add(duration_ns(ttl.saturating_mul(2).max(Duration::from_secs(10))))
+    now.saturating_add(duration_ns(spent_for(ttl)))
 }
 
 /// The one row of an answer.

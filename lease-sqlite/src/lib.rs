@@ -69,6 +69,17 @@
 //! `-shm` that was deleted alone (never do that): the process has to be restarted then. Don't reach one file through hard links: SQLite's
 //! journal goes by name.
 //!
+//! # Ending a grant by force
+//!
+//! `force_release` is one transaction as every operation. It remembers the broken grant's attempt as `abandon` does: for two granted TTLs, at least ten
+//! seconds. A holder inside a fenced transaction has the write lock, so the order waits for it like everybody, and says that it had no effect
+//! when that takes too long. A holder that is stopped there has to be killed; then its transaction is gone, and the order goes through.
+//!
+//! # The tables
+//!
+//! They must have the very shape that this release creates. A file with others, such as those from before `force_release`, which lack the column
+//! `forced`, is refused when it is opened, with what to do, and left as it is.
+//!
 //! # URL
 //!
 //! `sqlite:relative.db` or `sqlite:///absolute/file.db`, `%XX` for bytes that a URL can't have; then `?` and:
@@ -96,6 +107,7 @@ mod config;
 mod connection;
 mod error;
 mod fence;
+mod force;
 mod guard;
 mod guard_wire;
 mod keys;

@@ -6,12 +6,16 @@
 //! | | |
 //! |---|---|
 //! | `?1` | resource |
-//! | `?2` | owner token |
+//! | `?2` | owner token; for `force` the fencing value |
 //! | `?3` | boot id |
 //! | `?4` | boot clock, ns, read under the write lock |
 //! | `?5` | granted TTL, ns |
 //! | `?6` … | named at each statement |
+//!
+//! A statement that leaves a number out costs one: the client takes the gap for a parameter of its own, counts those over the whole text, and
+//! leaves the rest NULL when there are more of them than arguments. A test counts them.
 
+use crate::connection::duration_ns;
 use crate::schema::Table;
 use lease_core::{Authority, ConnectOptions, LeaseError, Listed, LossReason, Namespace, ResourceName};
 use sqlx::Row as _;
@@ -30,6 +34,7 @@ pub(crate) struct LeaseStatements {
     pub(crate) renew: Sql,
     pub(crate) release: Sql,
     pub(crate) abandon: Sql,
+    pub(crate) force: Sql,
     pub(crate) look: Sql,
     pub(crate) list: Sql,
     pub(crate) survey: Sql,
@@ -69,6 +74,7 @@ impl LeaseStatements {
                  COMMIT"
             )
             .into(),
+            force: force(ns),
             // ?6: the first text after the prefix, or NULL; ?7: how many; ?8: whether the page begins after ?1, not at it
             list: format!(
                 "SELECT resource, holder, value, expires - ?4, ?4 - granted, ?4 - renewed FROM {ns}_lease
@@ -89,13 +95,14 @@ impl LeaseStatements {
         }
     }
 
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     fn texts(&mut self) -> Vec<&mut Sql> {
         vec![
             &mut self.acquire,
             &mut self.renew,
             &mut self.release,
             &mut self.abandon,
+            &mut self.force,
             &mut self.look,
             &mut self.list,
             &mut self.survey,
@@ -138,13 +145,14 @@ fn tables(ns: &str) -> Vec<Table> {
             "(one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1), incarnation TEXT NOT NULL, floor INTEGER NOT NULL) STRICT",
         ),
         // The latest grant of each name. It stays after the grant has ended: as the last value, and so that a late repeat of
-        // its attempt finds that it is over. `expires`, `granted` and `renewed` are on the clock of `boot`.
+        // its attempt finds that it is over. `expires`, `granted` and `renewed` are on the clock of `boot`. What was ended by force is
+        // `released` too, so that only who asks for the cause has to look at `forced`.
         Table::new(
             ns,
             "lease",
             "(resource TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, grant_id TEXT NOT NULL, holder TEXT NOT NULL, \
              value INTEGER NOT NULL, boot TEXT NOT NULL, expires INTEGER NOT NULL, granted INTEGER NOT NULL, \
-             renewed INTEGER NOT NULL, released INTEGER NOT NULL, register TEXT) STRICT, WITHOUT ROWID",
+             renewed INTEGER NOT NULL, released INTEGER NOT NULL, forced INTEGER NOT NULL, register TEXT) STRICT, WITHOUT ROWID",
         ),
         // Attempts that must make no grant any more, until when.
         Table::new(
@@ -169,14 +177,15 @@ fn acquire(ns: &str, store: &str, look: &str) -> Sql {
     let max = i64::MAX;
     format!(
         "{store};
-         INSERT INTO {ns}_lease (resource, owner, grant_id, holder, value, boot, expires, granted, renewed, released)
-         SELECT ?1, ?2, ?7, ?8, max({last} + 1, floor + 1, ?6), ?3, ?4 + ?5, ?4, ?4, 0
+         INSERT INTO {ns}_lease (resource, owner, grant_id, holder, value, boot, expires, granted, renewed, released,
+           forced)
+         SELECT ?1, ?2, ?7, ?8, max({last} + 1, floor + 1, ?6), ?3, ?4 + ?5, ?4, ?4, 0, 0
          FROM {ns}_store
          WHERE ?4 < ?9 AND {last} < {max} AND floor < {max}
            AND NOT EXISTS (SELECT 1 FROM {ns}_spent WHERE owner = ?2 AND boot = ?3 AND until > ?4)
          ON CONFLICT (resource) DO UPDATE SET owner = excluded.owner, grant_id = excluded.grant_id,
            holder = excluded.holder, value = excluded.value, boot = excluded.boot, expires = excluded.expires,
-           granted = excluded.granted, renewed = excluded.renewed, released = 0
+           granted = excluded.granted, renewed = excluded.renewed, released = 0, forced = 0
          WHERE {ns}_lease.owner <> excluded.owner
            AND ({ns}_lease.released OR {ns}_lease.boot <> ?3 OR {ns}_lease.expires <= ?4);
          {look}; COMMIT"
@@ -187,21 +196,54 @@ fn acquire(ns: &str, store: &str, look: &str) -> Sql {
 /// What is there now: of the resource, and of the owner's attempt.
 fn look(ns: &str) -> String {
     format!(
-        "SELECT s.incarnation, s.floor, l.owner = ?2 AS mine, l.released, l.boot = ?3 AND l.expires > ?4 AS running,
+        "SELECT s.incarnation, s.floor, l.owner = ?2 AS mine, l.released, l.forced, l.boot = ?3 AND l.expires > ?4 AS running,
            l.value, l.expires - ?4 AS remaining, l.holder, ?4 - l.granted AS granted_ago, ?4 - l.renewed AS renewed_ago,
            EXISTS (SELECT 1 FROM {ns}_spent WHERE owner = ?2 AND boot = ?3 AND until > ?4) AS spent
          FROM (SELECT 1) LEFT JOIN {ns}_store s LEFT JOIN {ns}_lease l ON l.resource = ?1"
     )
 }
 
-/// Remembers the owner as spent until `?6`, unless that is NULL, and drops some that are over.
+/// Remembers the owner as spent until `?6`, unless that is NULL.
 fn spend(ns: &str) -> String {
+    let tidy = tidy(ns);
     format!(
-        "DELETE FROM {ns}_spent WHERE owner IN (SELECT owner FROM {ns}_spent WHERE boot <> ?3 OR until <= ?4 LIMIT 100);
+        "{tidy};
          INSERT INTO {ns}_spent (owner, boot, until) SELECT ?2, ?3, ?6 WHERE ?6 IS NOT NULL
          ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, until = excluded.until"
     )
 }
+
+/// Drops some tombstones whose time is over.
+fn tidy(ns: &str) -> String {
+    format!(
+        "DELETE FROM {ns}_spent WHERE owner IN (SELECT owner FROM {ns}_spent WHERE boot <> ?3 OR until <= ?4 LIMIT 100)"
+    )
+}
+
+/// Ends the live grant with the value `?2`, whoever owns it. The owner is remembered as spent for as long as `abandon` does it; the record knows
+/// the granted TTL, as the time from the latest renewal to the expiry.
+fn force(ns: &str) -> Sql {
+    let tidy = tidy(ns);
+    let least = duration_ns(SPENT_AT_LEAST);
+    format!(
+        "{tidy};
+         INSERT INTO {ns}_spent (owner, boot, until)
+         SELECT owner, ?3, ?4 + max(2 * (expires - renewed), {least}) FROM {ns}_lease
+         WHERE resource = ?1 AND value = ?2 AND {LIVE}
+         ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, until = excluded.until;
+         UPDATE {ns}_lease SET released = 1, forced = 1, expires = ?4 WHERE resource = ?1 AND value = ?2 AND {LIVE};
+         SELECT changes() AS ended, (SELECT value FROM {ns}_lease WHERE resource = ?1 AND {LIVE}) AS other;
+         COMMIT"
+    )
+    .into()
+}
+
+/// How long the end of an attempt is remembered: longer than any request of it could still make a grant.
+pub(crate) fn spent_for(granted_ttl: Duration) -> Duration {
+    granted_ttl.saturating_mul(2).max(SPENT_AT_LEAST)
+}
+
+const SPENT_AT_LEAST: Duration = Duration::from_secs(10);
 
 /// The condition under which a record may be forgotten; `?5` is the retention. What carries data stays.
 const IDLE: &str = "register IS NULL AND (boot <> ?3 OR expires + ?5 <= ?4)";
@@ -247,7 +289,8 @@ pub(crate) struct Record {
     pub(crate) mine: bool,
     pub(crate) value: u64,
     pub(crate) remaining: Duration,
-    released: bool,
+    /// What somebody did to end it.
+    ended: Option<LossReason>,
     running: bool,
     holder: String,
     granted_ago: Duration,
@@ -263,7 +306,7 @@ impl Found {
                 mine: row.try_get::<Option<bool>, _>("mine")?.unwrap_or(false),
                 value: u64::try_from(value).unwrap_or(0),
                 remaining: nanos(row.try_get("remaining")?),
-                released: row.try_get("released")?,
+                ended: ended(row)?,
                 running: row.try_get("running")?,
                 holder: row.try_get("holder")?,
                 granted_ago: nanos(row.try_get("granted_ago")?),
@@ -288,7 +331,7 @@ impl Found {
         match &self.record {
             None => Some(LossReason::Gone),
             Some(record) if !record.mine => Some(LossReason::Superseded),
-            Some(record) if record.released => Some(LossReason::Released),
+            Some(record) if record.ended.is_some() => record.ended,
             Some(record) if !record.running => Some(LossReason::Expired),
             Some(_) => None,
         }
@@ -304,7 +347,7 @@ impl Found {
 
 impl Record {
     pub(crate) fn is_live(&self) -> bool {
-        self.running && !self.released
+        self.running && self.ended.is_none()
     }
 
     pub(crate) fn listed(&self, resource: ResourceName) -> Listed {
@@ -313,13 +356,18 @@ impl Record {
     }
 }
 
+fn ended(row: &SqliteRow) -> Result<Option<LossReason>, sqlx::Error> {
+    let reason = if row.try_get("forced")? { LossReason::Forced } else { LossReason::Released };
+    Ok(row.try_get::<bool, _>("released")?.then_some(reason))
+}
+
 /// One row of a list.
 pub(crate) fn listed(row: &SqliteRow) -> Result<(String, Record), sqlx::Error> {
     let record = Record {
         mine: false,
         value: u64::try_from(row.try_get::<i64, _>(2)?).unwrap_or(0),
         remaining: nanos(row.try_get(3)?),
-        released: false,
+        ended: None,
         running: true,
         holder: row.try_get(1)?,
         granted_ago: nanos(row.try_get(4)?),
@@ -331,4 +379,25 @@ pub(crate) fn listed(row: &SqliteRow) -> Result<(String, Record), sqlx::Error> {
 /// Nanoseconds from the store; below zero (a record of another boot) is zero.
 fn nanos(value: i64) -> Duration {
     Duration::from_nanos(u64::try_from(value).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn numbers(text: &str) -> BTreeSet<usize> {
+        let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>();
+        text.split('?').skip(1).filter_map(|part| digits(part).parse().ok()).collect()
+    }
+
+    #[test]
+    fn no_text_leaves_out_more_numbers_than_it_has() {
+        let mut statements = LeaseStatements::new(&Namespace::default());
+        for text in statements.texts() {
+            let highest = |text: &str| numbers(text).last().copied().unwrap_or(0);
+            let gaps = |statement: &str| highest(statement) - numbers(statement).len();
+            assert!(text.split(';').map(gaps).sum::<usize>() <= highest(text), "{text}");
+        }
+    }
 }

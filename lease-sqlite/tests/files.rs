@@ -3,7 +3,9 @@
 
 mod support;
 
-use lease_core::{Advice, Clock as _, Effect, ErrorKind, LeaseBackend as _, LeaseError, Release, Renewal, SystemClock};
+use lease_core::{
+    Advice, Clock as _, Effect, ErrorKind, Forced, LeaseBackend as _, LeaseError, Release, Renewal, SystemClock,
+};
 use lease_sqlite::{SqliteBackend, SqliteDestination};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -39,10 +41,16 @@ async fn a_missing_directory_a_directory_and_a_foreign_file_are_told_apart() {
     assert_eq!(std::fs::read_to_string(place.path()).unwrap(), text, "left alone");
 }
 
+/// The leases as they were before they could be ended by force.
+const BEFORE_FORCED: &str = "leasehold_lease (resource TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, grant_id TEXT NOT NULL, \
+    holder TEXT NOT NULL, value INTEGER NOT NULL, boot TEXT NOT NULL, expires INTEGER NOT NULL, granted INTEGER NOT NULL, \
+    renewed INTEGER NOT NULL, released INTEGER NOT NULL, register TEXT) STRICT, WITHOUT ROWID";
+
 #[tokio::test]
-async fn a_table_without_its_key_is_refused() {
+async fn a_table_of_another_shape_is_refused() {
     for (table, destination) in [
         ("leasehold_lease (resource TEXT, owner TEXT, value INTEGER)", false),
+        (BEFORE_FORCED, false),
         ("leasehold_mark (resource TEXT, authority TEXT, value INTEGER, grant_id TEXT)", true),
     ] {
         let place = Place::new();
@@ -242,6 +250,7 @@ async fn role_runs_all_operations() {
     assert!(backend.inspect(&name("r")).await.unwrap().held.is_some());
     assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
     backend.abandon(&attempt("r", TEN)).await.unwrap();
+    assert_eq!(force(&backend, &acquire(&backend, "r").await).await, Forced::Ended);
     backend.clean_up().await.unwrap();
     let destination = SqliteDestination::connect(&url).await.unwrap();
     destination.adopt(None, &authority("a")).await.unwrap();

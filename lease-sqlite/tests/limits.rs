@@ -4,8 +4,8 @@
 mod support;
 
 use lease_core::{
-    Clock as _, Effect, FenceError, GuardedDestination as _, LeaseBackend as _, LeaseError, Operation, Release,
-    Renewal, SystemClock,
+    Clock as _, Effect, FenceError, Forced, GuardedDestination as _, LeaseBackend as _, LeaseError, LossReason,
+    Operation, Release, Renewal, SystemClock,
 };
 use lease_sqlite::SqliteDestination;
 use std::future::Future;
@@ -41,7 +41,9 @@ async fn a_write_lock_that_is_never_free_ends_each_call_without_effect() {
         backend.renew(&lease).await.unwrap_err(),
         backend.release(&lease).await.unwrap_err(),
         backend.abandon(&attempt).await.unwrap_err(),
+        backend.force_release(&order("r", value(&lease))).await.unwrap_err(),
     ];
+    assert!(errors[4].to_string().contains("force-release"), "{}", errors[4]);
     for error in errors {
         assert_busy(&error);
         for secret in [lease.owner().reveal(), attempt.owner().reveal()] {
@@ -56,7 +58,7 @@ async fn a_write_lock_that_is_never_free_ends_each_call_without_effect() {
     assert_eq!(backend.list("", None, 9).await.unwrap().grants.len(), 1);
     let late = place.backend_with(SHORT).await;
     unlock(locked).await;
-    // The refused release was definite, so this one is the whole truth.
+    // The refused release and the refused order were definite, so this one is the whole truth.
     assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Renewed(_))));
     assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
     acquire(&late, "s").await;
@@ -165,6 +167,12 @@ async fn calls_dropped_anywhere_leave_nothing_that_nobody_knows() {
 
         drop_after(polls, backend.abandon(&attempt)).await;
         backend.abandon(&attempt).await.unwrap();
+
+        let broken = acquire(&backend, "broken").await;
+        drop_after(polls, backend.force_release(&order("broken", value(&broken)))).await;
+        let again = force(&backend, &broken).await;
+        assert!(matches!(again, Forced::Ended | Forced::NotHeld), "{again:?}");
+        assert!(matches!(backend.renew(&broken).await, Ok(Renewal::Lost(LossReason::Forced))), "after {polls} polls");
         unlock(lock(&place).await).await;
     }
 }

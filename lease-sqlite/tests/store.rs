@@ -99,7 +99,7 @@ async fn clean_up_pages_through_many_names() {
     sqlx::query(
         "WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 3500)
          INSERT INTO leasehold_lease SELECT 'n' || value, 'o', 'g', 'h', value, 'manual', CASE value % 2 WHEN 0 THEN 1
-         ELSE 9000000000000000000 END, 1, 1, 0, NULL FROM n",
+         ELSE 9000000000000000000 END, 1, 1, 0, 0, NULL FROM n",
     )
     .execute(&mut plain)
     .await

@@ -7,8 +7,8 @@
 )]
 
 use lease_core::{
-    Acquisition, Advice, Attempt, Authority, Effect, FencingToken, GrantId, Lease, LeaseBackend as _, LeaseError,
-    ManualClock, ResourceName, Ttl,
+    Acquisition, Advice, Attempt, Authority, Effect, FencingToken, ForceRelease, Forced, GrantId, HolderLabel, Lease,
+    LeaseBackend as _, LeaseError, ManualClock, ResourceName, Ttl,
 };
 use lease_sqlite::{SqliteBackend, SqliteConfig};
 use std::path::PathBuf;
@@ -100,6 +100,16 @@ pub(crate) fn authority(text: &str) -> Authority {
 pub(crate) fn token(value: u64, grant: u64) -> FencingToken {
     let grant = GrantId::from_hex(&format!("{grant:016x}")).unwrap();
     FencingToken::new(authority("a"), value, grant).unwrap()
+}
+
+/// An operator's order to end the grant with this value.
+pub(crate) fn order(resource: &str, value: u64) -> ForceRelease {
+    ForceRelease::new(name(resource), value, HolderLabel::parse("operator").unwrap(), "a test").unwrap()
+}
+
+/// Ends the grant of `lease` by force.
+pub(crate) async fn force(backend: &SqliteBackend, lease: &Lease) -> Forced {
+    backend.force_release(&order(lease.resource().as_str(), value(lease))).await.unwrap()
 }
 
 /// One number from the file, asked by somebody else.
