@@ -18,7 +18,7 @@ pub(super) enum Command {
     Hold(Arc<Grant>),
     /// The guard is gone, and there is nothing to release.
     Forget(Arc<Grant>),
-    /// The guard was dropped: release its lease.
+    /// The guard was dropped, and the store may still have the grant: release it.
     Release(Arc<Grant>),
     /// Clean up after an attempt that nobody wants any more.
     Abandon(Attempt),
@@ -164,14 +164,12 @@ impl Driver {
         self.wakes.insert((kept.wake_at, id));
     }
 
-    /// Takes an entry out. One that this process ended by a limit of its own is released, so that the next worker need not wait for the TTL.
+    /// Takes an entry out. One that ended by a limit of its own is not released: its work may be running still, and the guard is there to
+    /// say when it has stopped.
     fn let_go(&mut self, id: u64) {
         let Some(kept) = self.kept.remove(&id) else { return };
         self.wakes.remove(&(kept.wake_at, id));
         self.due.remove(&(kept.grant.deadline(), id));
-        if kept.grant.is_over_limit() {
-            self.release(kept.grant);
-        }
     }
 
     fn wake(&mut self) {

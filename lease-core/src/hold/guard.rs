@@ -15,7 +15,8 @@ use std::time::Duration;
 ///
 /// # Drop
 /// Dropping it stops renewal at once and asks the keeper's task to release the lease: best effort. When no runtime is
-/// left to do that, the TTL ends the grant. Use [`release`](Self::release) to know.
+/// left to do that, the TTL ends the grant. Use [`release`](Self::release) to know. Either one says that the work has stopped, so keep
+/// the guard as long as anything of it runs, also when it is lost.
 ///
 /// Leaking it (`std::mem::forget`) keeps it renewed as long as the process lives; set a hold limit where that could happen.
 #[derive(Debug)]
@@ -184,8 +185,8 @@ impl LeaseGuard {
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.grant.end();
-        // A lost one needs no release: its grant has ended, or will with its TTL.
-        let release = self.armed && self.grant.is_ended();
+        // A lost one needs no release, since its grant has ended; unless it was lost by a limit of its own.
+        let release = self.armed && (self.grant.is_ended() || self.grant.is_over_limit());
         let grant = Arc::clone(&self.grant);
         self.keeper.send(if release { Command::Release(grant) } else { Command::Forget(grant) });
         debug_assert!(!self.grant.is_live(), "nothing renews after the guard");

@@ -31,10 +31,15 @@ pub struct Keeper {
 }
 
 /// How a lease is held.
+///
+/// # What a limit does
+/// When a limit is reached, the guard is lost and nothing renews any more. The lease is **not** released then: the work may be running
+/// still, above all where it is stuck, and a release would let the next worker begin beside it for certain. The rest of the TTL is its time
+/// to notice the loss and stop. Releasing or dropping the guard says that it has stopped, and frees the resource at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HoldOptions {
-    /// The longest total time to hold; then the guard is lost and the lease released. `None`: no limit.
+    /// The longest total time to hold; then the guard is lost. `None`: no limit. It ends what was leaked, too.
     pub hold_limit: Option<Duration>,
     /// The longest time between two calls of [`LeaseGuard::progress`]; then the guard is lost. `None`: not asked for.
     pub progress_limit: Option<Duration>,

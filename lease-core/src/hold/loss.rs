@@ -54,10 +54,10 @@ pub enum LossCause {
     /// The store said that its time ran out.
     #[error("the store says that it expired")]
     ExpiredAtStore,
-    /// The hold limit of this guard was reached.
+    /// The hold limit of this guard was reached. The store has the grant until its TTL ends, or the guard is released or dropped.
     #[error("its hold limit was reached")]
     HoldLimit,
-    /// The work reported no progress for too long.
+    /// The work reported no progress for too long. The store has the grant until its TTL ends, or the guard is released or dropped.
     #[error("the work reported no progress")]
     NoProgress,
 }
