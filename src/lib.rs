@@ -9,6 +9,8 @@ pub use registry::{BackendFuture, DestinationFuture, Registry};
 
 #[cfg(feature = "etcd")]
 pub use lease_etcd as etcd;
+#[cfg(feature = "http")]
+pub use lease_http as http;
 #[cfg(feature = "postgres")]
 pub use lease_postgres as postgres;
 #[cfg(any(feature = "redis", feature = "redis-fred"))]
