@@ -127,7 +127,7 @@ impl Description {
     }
 }
 
-/// The answer to `acquire`.
+/// The answer to `acquire`. Exhaustive on purpose: a caller must not take an answer that it does not know for one that it does.
 #[derive(Clone, Debug)]
 #[must_use = "a grant that is dropped unseen blocks the resource until its TTL ends"]
 pub enum Acquisition {
@@ -153,7 +153,7 @@ impl Held {
     }
 }
 
-/// The answer to `renew`.
+/// The answer to `renew`. Exhaustive on purpose, as [`Acquisition`].
 #[derive(Clone, Debug)]
 #[must_use = "a lost lease must stop the work"]
 pub enum Renewal {
@@ -179,7 +179,7 @@ pub enum LossReason {
     Gone,
 }
 
-/// The answer to `release`.
+/// The answer to `release`. Exhaustive on purpose, as [`Acquisition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "`NotHeld` says that the lease was lost before, so the work may have overlapped"]
 pub enum Release {

@@ -203,7 +203,7 @@ pub enum LeaseError {
     },
 }
 
-/// Whether a failed operation took effect.
+/// Whether a failed operation took effect. Exhaustive on purpose: what is not known to have had none is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// It had none, and never will.

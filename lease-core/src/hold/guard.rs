@@ -194,12 +194,29 @@ impl Drop for LeaseGuard {
 }
 
 /// Why [`LeaseGuard::run`] has no result.
+///
+/// Exhaustive on purpose: a loss and a failure call for different answers, and a `_` arm would take one for the other.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError<E> {
-    /// The lease was lost; the work was dropped.
+    /// The lease was lost; the work was dropped. What it has begun elsewhere may go on, and the next worker may have begun.
     #[error(transparent)]
     Lost(Loss),
-    /// The work failed by itself.
+    /// The work failed by itself, while the lease was held.
     #[error("the work failed: {0}")]
-    Work(E),
+    Work(#[source] E),
+}
+
+impl<E> RunError<E> {
+    /// The loss, or the work's own error, as one boxed error that keeps its sources. For `?` where the work's error is a box already, or of
+    /// another kind that is not itself a [`std::error::Error`]: `guard.run(work).await.map_err(RunError::into_boxed)?`.
+    #[must_use]
+    pub fn into_boxed(self) -> Box<dyn std::error::Error + Send + Sync>
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        match self {
+            Self::Lost(loss) => loss.into(),
+            Self::Work(error) => error.into(),
+        }
+    }
 }

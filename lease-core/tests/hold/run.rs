@@ -1,9 +1,10 @@
 //! Work under a lease, stopped when it is lost.
 
 use crate::bench::{TTL, bench};
-use lease_core::Operation;
-use lease_core::hold::RunError;
+use lease_core::hold::{LossCause, RunError};
 use lease_core::testing::Fault;
+use lease_core::{LeaseError, Operation};
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[tokio::test]
@@ -40,4 +41,24 @@ async fn work_that_ends_after_the_deadline_is_no_success() {
         Ok::<_, ()>(())
     });
     assert!(matches!(paused.await, Err(RunError::Lost(_))));
+}
+
+#[tokio::test]
+async fn a_failure_keeps_its_chain() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    let fail = async || guard.run(async |_| Err::<(), _>(std::io::Error::other("disk full"))).await.unwrap_err();
+    let error = fail().await;
+    assert_eq!(error.to_string(), "the work failed: disk full");
+    assert!(error.source().unwrap().is::<std::io::Error>());
+    assert!(fail().await.into_boxed().is::<std::io::Error>());
+
+    // A box is no error of its own, so it has no chain until it is taken out.
+    let boxed = guard.run(async |_| Err::<(), Box<dyn Error + Send + Sync>>("broke".into())).await.unwrap_err();
+    assert_eq!(boxed.into_boxed().to_string(), "broke");
+    bench.clock.advance(TTL);
+    let lost = guard.run(async |_| Ok::<_, LeaseError>(())).await.unwrap_err();
+    assert!(lost.source().is_none());
+    let lost = lost.into_boxed();
+    assert_eq!(lost.downcast_ref::<lease_core::hold::Loss>().unwrap().cause(), LossCause::Expired);
 }
