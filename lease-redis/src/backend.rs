@@ -4,12 +4,13 @@ use crate::claims::{self, MAX_VALUE};
 use crate::config::RedisConfig;
 use crate::error::{CallError, foreign, unexpected};
 use crate::keys::Keys;
-use crate::link::{Call, Link, Reply, Script};
+use crate::link::{Call, Link, Script};
+use crate::purge::remove_all;
 use crate::wire::{Granting, LeaseScripts, Seen};
 use lease_core::{
-    Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, GrantId,
-    Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation, Release,
-    Renewal, ResourceName, SharedClock, accept_grant,
+    Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence,
+    ForceRelease, Forced, GrantId, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason,
+    NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +106,7 @@ impl RedisBackend {
     }
 
     /// How long a record is kept after its last use, in milliseconds.
-    fn keep_ms(&self) -> String {
+    pub(crate) fn keep_ms(&self) -> String {
         let most = lease_core::Ttl::MAX;
         millis(self.options.idle_retention.clamp(Duration::from_millis(1), most))
     }
@@ -161,14 +162,26 @@ impl RedisBackend {
         keys: &[&str],
         args: &[&str],
     ) -> Result<String, LeaseError> {
+        let texts = self.answer(operation, resource, script, keys, args).await?;
+        texts.into_iter().next().ok_or_else(|| unexpected(operation))
+    }
+
+    /// Runs a script on a lease record.
+    pub(crate) async fn answer(
+        &self,
+        operation: Operation,
+        resource: &ResourceName,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<Vec<String>, LeaseError> {
         let call = self.link.begin(operation);
         let reply = call.eval(script, keys, args).await;
         let texts = reply.map_err(|e| e.into_lease(&call, Some(resource)))?.into_texts();
-        match texts.into_iter().next() {
-            Some(word) if word == "foreign" => Err(foreign(resource, NO_RECORD)),
-            Some(word) => Ok(word),
-            None => Err(unexpected(operation)),
+        if texts.first().is_some_and(|word| word == "foreign") {
+            return Err(foreign(resource, NO_RECORD));
         }
+        Ok(texts)
     }
 }
 
@@ -185,49 +198,27 @@ fn bad_incarnation(key: &str) -> LeaseError {
     }
 }
 
-fn millis(duration: Duration) -> String {
+pub(crate) fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
 
 /// How long a spent attempt is remembered: as long as a request of it could still be on its way and count.
 fn tombstone_ms(granted_ttl: Duration) -> String {
-    millis(granted_ttl.saturating_mul(2).max(Duration::from_secs(10)))
+    millis(granted_ttl.saturating_mul(2).max(LEAST_TOMBSTONE))
 }
+
+/// A tombstone is kept for as long as this, where twice the TTL is less.
+pub(crate) const LEAST_TOMBSTONE: Duration = Duration::from_secs(10);
 
 fn loss(word: &str) -> Option<LossReason> {
     Some(match word {
         "gone" => LossReason::Gone,
         "superseded" => LossReason::Superseded,
         "released" => LossReason::Released,
+        "forced" => LossReason::Forced,
         "expired" => LossReason::Expired,
         _ => return None,
     })
-}
-
-/// Removes all keys that match `pattern`, some hundred at a time, each batch a call of its own.
-pub(crate) async fn remove_all(link: &Link, pattern: &str) -> Result<(), LeaseError> {
-    let mut cursor = "0".to_owned();
-    loop {
-        let call = link.begin(Operation::CleanUp);
-        let scan = ["SCAN", &cursor, "MATCH", pattern, "COUNT", "500"];
-        let reply = call.command(&scan).await.map_err(|e| e.into_lease(&call, None))?;
-        let Reply::List(parts) = reply else {
-            return Err(unexpected(Operation::CleanUp));
-        };
-        let mut parts = parts.into_iter();
-        let Some(Reply::Text(next)) = parts.next() else {
-            return Err(unexpected(Operation::CleanUp));
-        };
-        let keys: Vec<String> = parts.flat_map(Reply::into_texts).collect();
-        if !keys.is_empty() {
-            let words: Vec<&str> = std::iter::once("UNLINK").chain(keys.iter().map(String::as_str)).collect();
-            call.command(&words).await.map_err(|e| e.into_lease(&call, None))?;
-        }
-        if next == "0" {
-            return Ok(());
-        }
-        cursor = next;
-    }
 }
 
 #[async_trait::async_trait]
@@ -346,10 +337,8 @@ impl LeaseBackend for RedisBackend {
         .map(drop)
     }
 
-    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
-        // Not there yet.
-        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "redis", "not there yet");
-        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        order.carry_out(self.force(order)).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -1,10 +1,10 @@
 //! The guarded destination: data in this Redis, protected by tokens of any lease backend.
 
-use crate::backend::remove_all;
 use crate::config::RedisConfig;
 use crate::error::{CallError, foreign, unexpected};
 use crate::keys::Keys;
 use crate::link::{Link, Script};
+use crate::purge::remove_all;
 use crate::wire::{self, GuardScripts};
 use lease_core::{
     Authority, Claims, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Operation, Refusal,

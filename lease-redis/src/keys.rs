@@ -28,7 +28,12 @@ impl Keys {
 
     /// The tombstone of an attempt: it must make no grant any more.
     pub(crate) fn spent(&self, resource: &ResourceName, owner: &OwnerToken) -> String {
-        self.of(resource, &format!("spent:{}", owner.reveal()))
+        format!("{}{}", self.spent_prefix(resource), owner.reveal())
+    }
+
+    /// What the owner token is appended to.
+    pub(crate) fn spent_prefix(&self, resource: &ResourceName) -> String {
+        self.of(resource, "spent:")
     }
 
     /// The register behind the native fence.

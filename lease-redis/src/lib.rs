@@ -77,14 +77,15 @@
 //! ACL SETUSER worker on >PASSWORD resetkeys ~leasehold:* resetchannels -@all +eval +evalsha +get +mget +set +time +hget +hset +info +config|get +ping
 //! ```
 //!
-//! Write the namespace in place of `leasehold` (and before Redis 7 `+config` in place of `+config|get`). `+info` and `+config|get` are for reading the settings; `purge` needs `+scan +unlink` besides. Whatever
-//! the caller's own fenced or guarded scripts use comes on top.
+//! Write the namespace in place of `leasehold` (and before Redis 7 `+config` in place of `+config|get`). `+info` and `+config|get` are for reading the settings; a database other than
+//! 0 needs `+select` besides, `purge` needs `+scan +unlink`. An operator who ends grants by force needs nothing more. Whatever the caller's own fenced or guarded scripts use comes on top.
 //!
 //! # Keys
 //!
 //! `NAMESPACE:{NAME}:lease` with `:spent:OWNER` (tombstones) and `:register` (the fenced register), `NAMESPACE:incarnation`; as a destination
 //! `NAMESPACE:{NAME}:marks` and `:guarded`, `NAMESPACE:trusted`. `NAME` is percent-encoded. Owner tokens are in records, keys and
-//! arguments of this server: who may read there, or use `MONITOR`, can renew and release.
+//! arguments of this server: who may read there, or use `MONITOR`, can renew and release. A tombstone that `force_release` leaves lies under a key
+//! that its script makes up from the record, beside it in the same hash slot.
 
 #![cfg_attr(
     not(any(feature = "client-redis", feature = "client-fred")),
@@ -96,9 +97,11 @@ mod claims;
 mod config;
 mod error;
 mod fence;
+mod force;
 mod guard;
 mod keys;
 mod link;
+mod purge;
 mod wire;
 
 pub use backend::RedisBackend;

@@ -1,7 +1,7 @@
 //! The scripts, one for each operation, and what their answers mean.
 //!
 //! A lease record is one text under one key: `L1 VALUE INCARNATION OWNER GRANT EXPIRES GRANTED RENEWED STATE HOLDER`, times in microseconds of
-//! the server's clock, state `h` (held until `EXPIRES`) or `r` (released). The grant ends by `EXPIRES`; the key itself lives longer, so
+//! the server's clock, state `h` (held until `EXPIRES`), `r` (released) or `f` (ended by force). The grant ends by `EXPIRES`; the key itself lives longer, so
 //! that the last value and the last owner are remembered. One text means one read and one write, and a write that fails changes nothing.
 //!
 //! Lua numbers are doubles: all arithmetic here stays below 2^53, and numbers are printed with `%.0f`, since `tostring` would round.
@@ -17,7 +17,7 @@ local t = time[1] * 1000000 + time[2]
 local head, value, incarnation, owner, expires, granted, renewed, state, holder
 if raw then
   head, value, incarnation, owner, expires, granted, renewed, state, holder =
-    string.match(raw, '^(L1 (%d+) (%x+) (%x+) %x+ )(%d+) (%d+) (%d+) ([hr]) (.*)$')
+    string.match(raw, '^(L1 (%d+) (%x+) (%x+) %x+ )(%d+) (%d+) (%d+) ([hrf]) (.*)$')
   if not head then return { 'foreign' } end
   expires = tonumber(expires)
 end
@@ -72,6 +72,7 @@ local lost
 if not raw then lost = 'gone'
 elseif owner ~= ARGV[1] then lost = 'superseded'
 elseif state == 'r' then lost = 'released'
+elseif state == 'f' then lost = 'forced'
 elseif not live then lost = 'expired' end
 ";
 
@@ -96,6 +97,15 @@ if owner ~= ARGV[1] or not live then return { 'done' } end
 state = 'r'
 ";
 
+/// KEYS lease. ARGV value, keep in ms, the tombstone's key without its owner, least tombstone in ms. The owner is known here only, and so is the
+/// TTL: a renewal sets the expiry that far ahead, or leaves a later one.
+const FORCE: &str = r"
+if not live then return { 'not held' } end
+if value ~= ARGV[1] then return { 'other', value } end
+redis.call('SET', ARGV[3] .. owner, '1', 'PX', string.format('%.0f', math.max(math.ceil((expires - renewed) / 1000) * 2, ARGV[4])))
+state = 'f'
+";
+
 const DONE: &str = r"
 return { 'done' }
 ";
@@ -111,7 +121,7 @@ return { 'held', value, string.format('%.0f', expires - t),
 /// caller's part finds its keys and arguments where it expects them.
 const FENCE: &str = r"do
   local owner, expires, state = string.match(redis.call('GET', KEYS[1]) or '',
-    '^L1 %d+ %x+ (%x+) %x+ (%d+) %d+ %d+ ([hr]) ')
+    '^L1 %d+ %x+ (%x+) %x+ (%d+) %d+ %d+ ([hrf]) ')
   local t = redis.call('TIME')
   if owner ~= ARGV[1] or state ~= 'h' or t[1] * 1000000 + t[2] >= tonumber(expires) then
     return redis.error_reply('LEASEHOLD_FENCED this grant has ended')
@@ -180,6 +190,7 @@ pub(crate) struct LeaseScripts {
     pub(crate) renew: Script,
     pub(crate) release: Script,
     pub(crate) abandon: Script,
+    pub(crate) force: Script,
     pub(crate) inspect: Script,
     pub(crate) fence: String,
     pub(crate) fenced_write: Script,
@@ -195,6 +206,7 @@ impl LeaseScripts {
             renew: script(&[LOOK, LOSS, RENEW, SAVE, DONE]),
             release: script(&[LOOK, LOSS, RELEASE, SAVE, DONE]),
             abandon: script(&[LOOK, ABANDON, SAVE, DONE]),
+            force: script(&[LOOK, FORCE, SAVE, DONE]),
             inspect: script(&[LOOK, INSPECT]),
             fenced_write: script(&[FENCE, PUT]),
             fence: edits.apply(FENCE),

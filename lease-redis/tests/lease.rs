@@ -14,7 +14,7 @@ use lease_core::{
     Acquisition, Attempt, Effect, Fence, FenceError, LeaseBackend, LeaseError, LossReason, Release, Renewal,
 };
 use lease_redis::RedisBackend;
-use lease_servers::{Once, Proxy, Server};
+use lease_servers::Server;
 use std::time::Duration;
 
 both! {
@@ -305,47 +305,4 @@ both! {
         assert!(matches!(other.renew(&kept).await.unwrap(), Renewal::Renewed(_)));
         drop(acquire(&mine, &attempt("r", 30_000)).await);
     }
-}
-
-/// An acquire that was sent, timed out for its sender, and is still on its way.
-struct LateRequest {
-    proxy: Proxy,
-    attempt: Attempt,
-    /// Another way to the same store, with a retention so short that only tombstones remember.
-    direct: RedisBackend,
-}
-
-impl LateRequest {
-    async fn held(server: &Server, client: &str, ttl_ms: u64) -> Self {
-        let direct = RedisBackend::connect(&url(server, client, "idle_retention_ms=1")).await.unwrap();
-        // The server knows the script, so that the late request runs.
-        drop(acquire(&direct, &attempt("other", 30_000)).await);
-        let proxy = Proxy::to(server.port()).unwrap();
-        let through = proxied(server, client, &proxy, "call_timeout_ms=500&idle_retention_ms=1");
-        let through = RedisBackend::connect(&through).await.unwrap();
-        let attempt = attempt("r", ttl_ms);
-        proxy.once(Once::HoldRequest);
-        let error = through.acquire(&attempt).await.unwrap_err();
-        assert!(proxy.happened());
-        assert_eq!(error.effect(), Effect::Unknown, "{error}");
-        Self { proxy, attempt, direct }
-    }
-
-    /// Lets it arrive, and waits until the server has run it.
-    async fn arrives(&self, server: &Server) {
-        let runs = || {
-            let stats = cli(server, &["INFO", "commandstats"]);
-            let line = stats.lines().find_map(|l| l.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
-            line.split(',').next().unwrap().parse::<u64>().unwrap()
-        };
-        let before = runs();
-        self.proxy.deliver();
-        while runs() == before {
-            sleep_ms(5).await;
-        }
-    }
-}
-
-fn spent_key(resource: &str, attempt: &Attempt) -> String {
-    format!("leasehold:{{{resource}}}:spent:{}", attempt.owner().reveal())
 }

@@ -1,9 +1,9 @@
 //! What the tests share: a private server, both clients on it, and a way to look at the server past them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use lease_core::{Acquisition, Attempt, Lease, LeaseBackend, ResourceName, Ttl};
+use lease_core::{Acquisition, Attempt, Effect, ForceRelease, HolderLabel, Lease, LeaseBackend, ResourceName, Ttl};
 use lease_redis::RedisBackend;
-use lease_servers::{Proxy, RedisSetup, Server};
+use lease_servers::{Once, Proxy, RedisSetup, Server};
 use std::time::Duration;
 
 /// The URL of `server` for one client, with parameters.
@@ -47,6 +47,11 @@ pub(crate) fn value(lease: &Lease) -> u64 {
     lease.token().unwrap().value()
 }
 
+/// An operator's order to end a grant by force.
+pub(crate) fn order(resource: &str, value: u64) -> ForceRelease {
+    ForceRelease::new(name(resource), value, HolderLabel::parse("ops").unwrap(), "a test").unwrap()
+}
+
 /// The fields of a lease record; field 1 is the last value, field 5 the expiry in microseconds.
 pub(crate) fn edit_record(server: &Server, resource: &str, field: usize, edit: impl FnOnce(u64) -> u64) {
     let key = format!("leasehold:{{{resource}}}:lease");
@@ -73,6 +78,49 @@ pub(crate) fn cli(server: &Server, args: &[&str]) -> String {
         std::process::Command::new("redis-cli").args(["-p", &server.port().to_string()]).args(args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// An acquire that was sent, timed out for its sender, and is still on its way.
+pub(crate) struct LateRequest {
+    proxy: Proxy,
+    pub(crate) attempt: Attempt,
+    /// Another way to the same store, with a retention so short that only tombstones remember.
+    pub(crate) direct: RedisBackend,
+}
+
+impl LateRequest {
+    pub(crate) async fn held(server: &Server, client: &str, ttl_ms: u64) -> Self {
+        let direct = RedisBackend::connect(&url(server, client, "idle_retention_ms=1")).await.unwrap();
+        // The server knows the script, so that the late request runs.
+        drop(acquire(&direct, &attempt("other", 30_000)).await);
+        let proxy = Proxy::to(server.port()).unwrap();
+        let through = proxied(server, client, &proxy, "call_timeout_ms=500&idle_retention_ms=1");
+        let through = RedisBackend::connect(&through).await.unwrap();
+        let attempt = attempt("r", ttl_ms);
+        proxy.once(Once::HoldRequest);
+        let error = through.acquire(&attempt).await.unwrap_err();
+        assert!(proxy.happened());
+        assert_eq!(error.effect(), Effect::Unknown, "{error}");
+        Self { proxy, attempt, direct }
+    }
+
+    /// Lets it arrive, and waits until the server has run it.
+    pub(crate) async fn arrives(&self, server: &Server) {
+        let runs = || {
+            let stats = cli(server, &["INFO", "commandstats"]);
+            let line = stats.lines().find_map(|l| l.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
+            line.split(',').next().unwrap().parse::<u64>().unwrap()
+        };
+        let before = runs();
+        self.proxy.deliver();
+        while runs() == before {
+            sleep_ms(5).await;
+        }
+    }
+}
+
+pub(crate) fn spent_key(resource: &str, attempt: &Attempt) -> String {
+    format!("leasehold:{{{resource}}}:spent:{}", attempt.owner().reveal())
 }
 
 /// One test for each client: `both!(name, |server, client| async { … })`.
