@@ -22,7 +22,9 @@ pub struct RedisConfig {
     pub(crate) tls: bool,
     pub(crate) tls_ca: Option<PathBuf>,
     pub(crate) address: String,
-    /// For the clients: scheme `redis` or `rediss`, credentials, host, port, database, and nothing else.
+    /// Selected here and not by the client, so that the server's refusal is told apart from a way that broke.
+    pub(crate) database: u8,
+    /// For the clients: scheme `redis` or `rediss`, credentials, host, port, and nothing else.
     pub(crate) client_url: String,
 }
 
@@ -67,14 +69,16 @@ impl RedisConfig {
                 "the URL has a fragment (`#…`), which nobody reads; remove it, and write `#` in a password as `%23`",
             ));
         }
-        check_database(parsed.url.path())?;
+        let database = database(parsed.url.path())?;
         let mut url = parsed.url.clone();
+        url.set_path("");
         url.set_scheme(if tls { "rediss" } else { "redis" }).map_err(|()| invalid("the scheme cannot be read"))?;
         Ok(Self {
             client,
             tls,
             tls_ca,
             address: parsed.address(),
+            database,
             client_url: url.to_string(),
             options: parsed.options,
         })
@@ -116,13 +120,16 @@ fn scheme(scheme: &str) -> Result<(Client, bool), LeaseError> {
     Ok((client, tls))
 }
 
-/// Both clients read the path as the database's number, but they differ in what else they let pass.
-fn check_database(path: &str) -> Result<(), LeaseError> {
-    let number = path.strip_prefix('/').unwrap_or(path);
-    if number.is_empty() || number.parse::<u8>().is_ok_and(|n| n.to_string() == number) {
-        return Ok(());
+/// The database that the path names, 0 when it names none.
+fn database(path: &str) -> Result<u8, LeaseError> {
+    match path.strip_prefix('/').unwrap_or(path) {
+        "" => Ok(0),
+        text => {
+            text.parse::<u8>().ok().filter(|number| number.to_string() == text).ok_or_else(|| {
+                invalid(&format!("the path `{path}` is no database number; write /0 to /255, or nothing"))
+            })
+        }
     }
-    Err(invalid(&format!("the path `{path}` is no database number; write /0 to /255, or nothing")))
 }
 
 fn invalid(reason: &str) -> LeaseError {
@@ -193,7 +200,8 @@ mod tests {
     #[test]
     fn the_client_gets_only_what_it_may_read() {
         let config = RedisConfig::parse("redis://u:p%40w@h:1/3?namespace=a&epoch=2").unwrap();
-        assert_eq!(config.client_url, "redis://u:p%40w@h:1/3");
+        assert_eq!(config.client_url, "redis://u:p%40w@h:1");
+        assert_eq!(config.database, 3);
         assert_eq!(config.address, "redis://h:1/3");
         assert!(!format!("{config:?}").contains("p%40w"));
     }

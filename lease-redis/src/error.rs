@@ -28,7 +28,7 @@ impl CallError {
 
 /// What the least-privileged account needs; also in the crate docs, and tested.
 pub(crate) const ACL_ADVICE: &str = "as an administrator: ACL SETUSER NAME +eval +evalsha +get +mget +set +time +hget +hset +info +config|get +ping ~NAMESPACE:* \
-    (for purge also +scan +unlink)";
+    (for a database other than 0 also +select, for purge +scan +unlink)";
 
 /// The scripts read and check before their first write, and the server checks privileges, memory and role before it lets the first write
 /// pass, so an error that it answers with means that nothing was done.
@@ -48,21 +48,46 @@ fn refused(reply: ServerReply, call: &Call<'_>, resource: Option<&ResourceName>)
     if reply.is_login() {
         return crate::link::login_refused(call.address(), reason, Some(Box::new(reply)));
     }
-    if reply.says("NOPERM") || reply.says("ACL failure") || reply.says("can't run this command") {
-        return LeaseError::MissingPrivilege {
-            operation,
-            reason,
-            advice: ACL_ADVICE.into(),
-            source: Some(Box::new(reply)),
-        };
+    if is_for_lack_of_privilege(&reply) {
+        return missing_privilege(operation, reply);
     }
-    let passes =
-        ["LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "READONLY", "OOM", "MISCONF", "TRYAGAIN", "CLUSTERDOWN"];
-    LeaseError::Store {
+    let advice = if passes(&reply) { Advice::TryAgain } else { Advice::Fix };
+    LeaseError::Store { operation, reason, effect: Effect::None, advice, source: Some(Box::new(reply)) }
+}
+
+fn passes(reply: &ServerReply) -> bool {
+    ["LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "READONLY", "OOM", "MISCONF", "TRYAGAIN", "CLUSTERDOWN"]
+        .iter()
+        .any(|code| reply.says(code))
+}
+
+fn is_for_lack_of_privilege(reply: &ServerReply) -> bool {
+    reply.says("NOPERM") || reply.says("ACL failure") || reply.says("can't run this command")
+}
+
+fn missing_privilege(operation: Operation, reply: ServerReply) -> LeaseError {
+    LeaseError::MissingPrivilege {
         operation,
+        reason: reply.to_string(),
+        advice: ACL_ADVICE.into(),
+        source: Some(Box::new(reply)),
+    }
+}
+
+/// Why the server did not select the database that the URL names.
+pub(crate) fn no_database(number: &str, reply: ServerReply) -> LeaseError {
+    let operation = Operation::Connect;
+    if is_for_lack_of_privilege(&reply) {
+        return missing_privilege(operation, reply);
+    }
+    let reason = format!("the server refused to select database {number}: {reply}");
+    if passes(&reply) {
+        let (effect, advice) = (Effect::None, Advice::TryAgain);
+        return LeaseError::Store { operation, reason, effect, advice, source: Some(Box::new(reply)) };
+    }
+    LeaseError::NotSetUp {
         reason,
-        effect: Effect::None,
-        advice: if passes.iter().any(|code| reply.says(code)) { Advice::TryAgain } else { Advice::Fix },
+        advice: "write a number that it has in the URL's path: it has as many as its setting `databases` says, counted from 0".into(),
         source: Some(Box::new(reply)),
     }
 }
@@ -99,6 +124,12 @@ pub(crate) fn share(error: &Arc<LeaseError>) -> LeaseError {
         LeaseError::NotSetUp { reason, advice, .. } => {
             LeaseError::NotSetUp { reason: reason.clone(), advice: advice.clone(), source: source() }
         }
+        LeaseError::MissingPrivilege { operation, reason, advice, .. } => LeaseError::MissingPrivilege {
+            operation: *operation,
+            reason: reason.clone(),
+            advice: advice.clone(),
+            source: source(),
+        },
         other => LeaseError::Store {
             operation: Operation::Connect,
             reason: other.to_string(),

@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use lease_core::{Authority, Claim, Fence, GuardedDestination, LeaseBackend, LeaseError, Release, Renewal};
+use lease_core::{Authority, Claim, Fence, Forced, GuardedDestination, LeaseBackend, LeaseError, Release, Renewal};
 use lease_redis::{RedisBackend, RedisDestination};
 use lease_servers::{RedisSetup, Server};
 
@@ -33,6 +33,12 @@ const LEAST: &[&str] = &[
 fn account(server: &Server, name: &str, rules: &[&str]) {
     let words: Vec<&str> = ["ACL", "SETUSER", name].iter().chain(rules).copied().collect();
     assert_eq!(cli(server, &words), "OK");
+}
+
+/// The URL with another database in its path.
+fn at_database(url: &str, number: &str) -> String {
+    let (address, parameters) = url.split_once('?').unwrap();
+    format!("{}/{number}?{parameters}", address.trim_end_matches('/'))
 }
 
 fn as_worker(server: &Server, client: &str) -> String {
@@ -91,6 +97,8 @@ both! {
         assert!(backend.inspect(lease.resource()).await.unwrap().held.is_some());
         assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
         backend.abandon(&attempt("r", 1_000)).await.unwrap();
+        let broken = acquire(&backend, &attempt("r", 30_000)).await;
+        assert_eq!(backend.force_release(&order("r", value(&broken))).await.unwrap(), Forced::Ended);
         let token = lease.token().unwrap();
         let destination = RedisDestination::connect(&url).await.unwrap();
         destination.adopt(None, token.authority()).await.unwrap();
@@ -106,6 +114,36 @@ both! {
         account(server, "worker", &["+scan", "+unlink"]);
         backend.purge().await.unwrap();
         destination.purge().await.unwrap();
+    }
+
+    async fn a_database_that_is_not_there_says_what_to_write(server: &mut Server, client: &str) {
+        let at = |number: &str| at_database(&url(server, client, ""), number);
+        let error = connect_error(&at("16")).await;
+        assert!(matches!(error, LeaseError::NotSetUp { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("database 16") && text.contains("`databases`"), "{text}");
+        let (last, first) = (RedisBackend::connect(&at("15")).await.unwrap(), backend(server, client).await);
+        drop(acquire(&last, &attempt("r", 30_000)).await);
+        assert!(is_held(&last, "r").await && !is_held(&first, "r").await, "two databases");
+        cli(server, &["CLIENT", "KILL", "TYPE", "normal"]);
+        let mut answer = last.inspect(&name("r")).await;
+        while answer.is_err() {
+            answer = last.inspect(&name("r")).await;
+        }
+        assert!(answer.unwrap().held.unwrap().remaining <= std::time::Duration::from_secs(30), "the same one after a reconnect");
+    }
+
+    async fn a_database_that_may_not_be_selected_says_what_to_grant(server: &mut Server, client: &str) {
+        account(server, "worker", LEAST);
+        for number in ["", "0"] {
+            let zero = RedisBackend::connect(&at_database(&as_worker(server, client), number)).await.unwrap();
+            drop(zero.inspect(&name("r")).await.unwrap());
+        }
+        let url = at_database(&as_worker(server, client), "1");
+        let error = connect_error(&url).await;
+        assert!(matches!(error, LeaseError::MissingPrivilege { .. }) && error.to_string().contains("+select"), "{error}");
+        account(server, "worker", &["+select"]);
+        drop(acquire(&RedisBackend::connect(&url).await.unwrap(), &attempt("r", 30_000)).await);
     }
 
     async fn each_missing_privilege_says_what_to_grant(server: &mut Server, client: &str) {
@@ -205,6 +243,7 @@ both! {
             foreign(backend.acquire(&attempt).await.unwrap_err());
             foreign(backend.inspect(attempt.resource()).await.unwrap_err());
             foreign(backend.abandon(&attempt).await.unwrap_err());
+            foreign(backend.force_release(&order(resource, 1)).await.unwrap_err());
         }
         assert_eq!(backend.release(&warm).await.unwrap(), Release::Released);
         assert_eq!(cli(server, &["GET", "leasehold:{text}:lease"]), before);

@@ -18,7 +18,7 @@ pub(crate) use script::Script;
 
 use crate::claims::Settings;
 use crate::config::RedisConfig;
-use crate::error::{CallError, lost, share};
+use crate::error::{CallError, lost, no_database, share};
 use lease_core::{LeaseError, Operation};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -49,6 +49,7 @@ pub(crate) struct Link(Arc<Shared>);
 struct Shared {
     opener: Box<dyn Opener>,
     address: String,
+    database: u8,
     call_timeout: Duration,
     connect_timeout: Duration,
     present: RwLock<Present>,
@@ -79,6 +80,7 @@ impl Link {
         Ok(Self(Arc::new(Shared {
             opener: opener(config)?,
             address: config.address.clone(),
+            database: config.database,
             call_timeout: config.options.call_timeout,
             connect_timeout: config.options.connect_timeout,
             present: RwLock::default(),
@@ -184,6 +186,7 @@ impl Shared {
             let wire = self.opener.open().await?;
             let settings = self.read_settings(&*wire).await?;
             settings.check_usable()?;
+            self.select(&*wire).await?;
             let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
             // One that was opened beside this one may be in use already.
             if let Some(wire) = present.wire.as_ref().filter(|wire| !wire.is_closed()) {
@@ -201,19 +204,28 @@ impl Shared {
 
     /// An account that may not ask gets no answer, and the claims that depend on it are not made.
     async fn read_settings(&self, wire: &dyn Wire) -> Result<Settings, LeaseError> {
-        let info = self.ask(wire, &["INFO"]).await?;
-        let fsync = self.ask(wire, &["CONFIG", "GET", "*appendfsync*"]).await?;
+        let info = self.ask(wire, &["INFO"]).await?.ok();
+        let fsync = self.ask(wire, &["CONFIG", "GET", "*appendfsync*"]).await?.ok();
         let info = info.and_then(|reply| reply.into_texts().into_iter().next());
         Ok(Settings::read(info.as_deref(), &fsync.map(Reply::into_texts).unwrap_or_default()))
     }
 
-    async fn ask(&self, wire: &dyn Wire, words: &[&str]) -> Result<Option<Reply>, LeaseError> {
+    /// A new connection has database 0.
+    async fn select(&self, wire: &dyn Wire) -> Result<(), LeaseError> {
+        if self.database == 0 {
+            return Ok(());
+        }
+        let number = self.database.to_string();
+        self.ask(wire, &["SELECT", &number]).await?.map(drop).map_err(|reply| no_database(&number, reply))
+    }
+
+    async fn ask(&self, wire: &dyn Wire, words: &[&str]) -> Result<Result<Reply, ServerReply>, LeaseError> {
         match wire.request(words, self.connect_timeout).await {
-            Ok(reply) => Ok(Some(reply)),
+            Ok(reply) => Ok(Ok(reply)),
             Err(LinkError::Server(reply)) if reply.is_login() => {
                 Err(login_refused(&self.address, reply.to_string(), None))
             }
-            Err(LinkError::Server(_)) => Ok(None),
+            Err(LinkError::Server(reply)) => Ok(Err(reply)),
             Err(LinkError::TimedOut) => Err(unreachable(&self.address, "it accepts, and does not answer".into(), None)),
             Err(LinkError::Broken { reason, source }) => Err(unreachable(&self.address, reason, source)),
         }
