@@ -1,7 +1,6 @@
 //! What went wrong, whether it took effect, and what to do.
 
-use crate::ResourceName;
-use std::fmt;
+use crate::{Operation, ResourceName};
 use std::time::Duration;
 
 /// The underlying error of a client crate.
@@ -124,7 +123,7 @@ pub enum LeaseError {
     },
 
     /// The call ended by its time limit.
-    #[error("{operation} had no answer within {limit:?}; {}", effect_text(*.effect))]
+    #[error("{operation} had no answer within {limit:?}; {}", effect_text(*.operation, *.effect))]
     Timeout {
         /// The operation.
         operation: Operation,
@@ -135,7 +134,7 @@ pub enum LeaseError {
     },
 
     /// The connection broke.
-    #[error("the connection broke during {operation}: {reason}; {}", effect_text(*.effect))]
+    #[error("the connection broke during {operation}: {reason}; {}", effect_text(*.operation, *.effect))]
     Connection {
         /// The operation.
         operation: Operation,
@@ -149,7 +148,7 @@ pub enum LeaseError {
     },
 
     /// The store answered with an error.
-    #[error("the store refused {operation}: {reason}; {}", effect_text(*.effect))]
+    #[error("the store refused {operation}: {reason}; {}", effect_text(*.operation, *.effect))]
     Store {
         /// The operation.
         operation: Operation,
@@ -212,10 +211,10 @@ pub enum Effect {
     Unknown,
 }
 
-fn effect_text(effect: Effect) -> &'static str {
+fn effect_text(operation: Operation, effect: Effect) -> &'static str {
     match effect {
         Effect::None => "it had no effect",
-        Effect::Unknown => "whether it took effect is unknown: repeat the same attempt, or abandon it",
+        Effect::Unknown => operation.advice_in_doubt(),
     }
 }
 
@@ -290,61 +289,6 @@ impl LeaseError {
             Self::LateGrant { .. } | Self::AttemptOver { .. } => Advice::BeginAnew,
             _ => Advice::Fix,
         }
-    }
-}
-
-/// The operations, as errors name them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Operation {
-    /// Connecting and reading the store's settings.
-    Connect,
-    /// `acquire`.
-    Acquire,
-    /// `renew`.
-    Renew,
-    /// `release`.
-    Release,
-    /// `abandon`.
-    Abandon,
-    /// `force_release`.
-    ForceRelease,
-    /// `inspect`.
-    Inspect,
-    /// `list`.
-    List,
-    /// `clean_up`.
-    CleanUp,
-    /// A write through a fence.
-    FencedWrite,
-    /// A read of a fenced or guarded register.
-    Read,
-    /// `seal` at a destination.
-    Seal,
-    /// A guarded write at a destination.
-    GuardedWrite,
-    /// `adopt` at a destination.
-    Adopt,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "connect",
-            Self::Acquire => "acquire",
-            Self::Renew => "renew",
-            Self::Release => "release",
-            Self::Abandon => "abandon",
-            Self::ForceRelease => "force-release",
-            Self::Inspect => "inspect",
-            Self::List => "list",
-            Self::CleanUp => "clean-up",
-            Self::FencedWrite => "fenced write",
-            Self::Read => "read",
-            Self::Seal => "seal",
-            Self::GuardedWrite => "guarded write",
-            Self::Adopt => "adopt",
-        })
     }
 }
 

@@ -81,6 +81,7 @@ fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, LeaseError
 
 /// A store's URL, taken apart: the common options, the backend's own parameters, and the rest for the client.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct StoreUrl {
     /// The URL without any of the parameters.
     pub url: Url,
