@@ -5,7 +5,7 @@
 use lease_core::hold::{HoldOptions, Keeper, StaleBehaviour};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::testing::{Fault, Scripted};
-use lease_core::{ManualClock, Operation};
+use lease_core::{ForceRelease, Forced, HolderLabel, LeaseBackend, LeaseError, ManualClock, Operation, ResourceName};
 use metrics_util::debugging::DebuggingRecorder;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -163,4 +163,32 @@ fn ending_a_lease_while_it_is_renewed_is_no_failure() {
     assert_eq!((of("renewal_failed"), of("lost")), (0, 0), "{events:#?}");
     assert_eq!((of("granted"), of("released")), (2, 2), "a dropped guard is seen to end: {events:#?}");
     assert!(!series.contains("leasehold_renewals_total outcome=failed"));
+}
+
+/// One order that ends a grant, the same again, and one whose answer was lost.
+async fn orders() {
+    let backend = MemoryBackend::on(MemoryStore::on_clock(ManualClock::new().shared()).unwrap());
+    let lease = lease_core::LeaseExt::try_acquire(&backend, "r", TTL).await.unwrap().unwrap();
+    let (name, ops) = (ResourceName::parse("r").unwrap(), HolderLabel::parse("ops@desk").unwrap());
+    let order = ForceRelease::new(name, lease.token().unwrap().value(), ops, "host 12 burned").unwrap();
+    assert_eq!(backend.force_release(&order).await.unwrap(), Forced::Ended);
+    assert_eq!(backend.force_release(&order).await.unwrap(), Forced::NotHeld);
+    let lost = LeaseError::Timeout {
+        operation: Operation::ForceRelease,
+        limit: Duration::from_secs(2),
+        effect: lease_core::Effect::Unknown,
+    };
+    order.carry_out(async { Err(lost) }).await.unwrap_err();
+}
+
+#[test]
+fn force_is_logged_with_who_why_and_what_became_of_it() {
+    let (events, _) = observe(orders());
+    let order = "event=\"force_release\" resource=r value=1 who=\"ops@desk\" why=\"host 12 burned\" ";
+    let outcome = |id| format!("event=\"force_released\" resource=r value=1 who=\"ops@desk\" outcome=\"{id}\" ");
+    let (ended, not_held) = (outcome("ended"), outcome("not-held"));
+    assert_eq!(events.len(), 6, "{events:#?}");
+    assert_eq!(events[..5], [order, &ended, order, &not_held, order], "the order first, lest a cut hide it");
+    let failed = "event=\"force_release_failed\" resource=r value=1 who=\"ops@desk\" error=";
+    assert!(events[5].starts_with(failed) && events[5].contains("repeat the order"), "{}", events[5]);
 }

@@ -3,8 +3,9 @@
 
 use lease_core::memory::{MemoryBackend, MemoryDestination, MemoryStore};
 use lease_core::{
-    Acquisition, Attempt, Authority, DestinationExt, FenceError, FencedRegister, GuardError, GuardedDestination, Lease,
-    LeaseBackend, LeaseError, LeaseExt, LossReason, ManualClock, Refusal, Release, Renewal, ResourceName, Ttl,
+    Acquisition, Attempt, Authority, DestinationExt, FenceError, FencedRegister, ForceRelease, Forced, GuardError,
+    GuardedDestination, HolderLabel, Lease, LeaseBackend, LeaseError, LeaseExt, LossReason, ManualClock, Refusal,
+    Release, Renewal, ResourceName, Ttl,
 };
 use std::time::Duration;
 
@@ -158,6 +159,56 @@ async fn the_native_fence_refuses_from_the_moment_the_grant_ended() {
     clock.advance(TTL);
     assert!(matches!(register.write(&lease, "2").await, Err(FenceError::Refused { .. })));
     assert_eq!(register.read(&name("r")).await.unwrap().as_deref(), Some("1"));
+}
+
+fn order(lease: &Lease) -> ForceRelease {
+    let value = lease.token().unwrap().value();
+    ForceRelease::new(lease.resource().clone(), value, HolderLabel::parse("ops").unwrap(), "host 12 burned").unwrap()
+}
+
+#[tokio::test]
+async fn force_ends_the_grant_that_it_names_for_good() {
+    let (_clock, store) = store();
+    let (holder, operator) = (MemoryBackend::on(store.clone()), MemoryBackend::on(store));
+    let attempt = attempt("r");
+    let lease = acquire(&holder, &attempt).await;
+    let other = acquire(&holder, &self::attempt("other")).await;
+    holder.write(&lease, "before").await.unwrap();
+    assert_eq!(operator.force_release(&order(&lease)).await.unwrap(), Forced::Ended);
+    assert_eq!(operator.force_release(&order(&lease)).await.unwrap(), Forced::NotHeld, "repeated, it finds nothing");
+    let seen = operator.inspect(&name("r")).await.unwrap();
+    assert_eq!((seen.held, seen.last_value), (None, lease.token().map(lease_core::FencingToken::value)));
+    assert!(matches!(holder.write(&lease, "after").await, Err(FenceError::Refused { .. })));
+    assert!(matches!(holder.renew(&lease).await.unwrap(), Renewal::Lost(LossReason::Forced)));
+    assert!(matches!(holder.acquire(&attempt).await, Err(LeaseError::AttemptOver { .. })), "it makes one grant ever");
+    assert_eq!(holder.release(&lease).await.unwrap(), Release::NotHeld, "it was lost before");
+    let next = acquire(&holder, &self::attempt("r")).await;
+    assert!(next.token() > lease.token());
+    assert_eq!(holder.release(&next).await.unwrap(), Release::Released);
+    // A request of it that was held up on its way, when nothing but the store's memory of the order is in its way any more.
+    let held_up = holder.acquire(&attempt.as_held_up()).await;
+    assert!(matches!(held_up, Err(LeaseError::AttemptOver { .. })), "{held_up:?}");
+    assert!(matches!(holder.renew(&other).await.unwrap(), Renewal::Renewed(_)), "another name's grant is left alone");
+}
+
+#[tokio::test]
+async fn force_leaves_a_newer_grant_alone() {
+    let (clock, store) = store();
+    let backend = MemoryBackend::on(store);
+    let old = acquire(&backend, &attempt("r")).await;
+    clock.advance(TTL);
+    assert_eq!(backend.force_release(&order(&old)).await.unwrap(), Forced::NotHeld, "it has expired");
+    let new = acquire(&backend, &attempt("r")).await;
+    let value = new.token().unwrap().value();
+    assert_eq!(backend.force_release(&order(&old)).await.unwrap(), Forced::OtherGrant { value });
+    assert!(matches!(backend.renew(&new).await.unwrap(), Renewal::Renewed(_)));
+    assert_eq!(backend.release(&new).await.unwrap(), Release::Released);
+    assert_eq!(backend.force_release(&order(&new)).await.unwrap(), Forced::NotHeld);
+    assert_eq!(
+        backend.release(&new).await.unwrap(),
+        Release::Released,
+        "which an order that came too late changes not"
+    );
 }
 
 #[tokio::test]

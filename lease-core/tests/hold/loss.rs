@@ -1,9 +1,11 @@
 //! Loss is on time, for good, and with its cause.
 
 use crate::bench::{STEP, TTL, bench};
-use lease_core::hold::{HoldOptions, LossCause, StaleBehaviour};
+use lease_core::hold::{HoldOptions, LeaseGuard, LossCause, StaleBehaviour};
 use lease_core::testing::Fault;
-use lease_core::{Clock as _, LeaseBackend as _, LeaseExt as _, Operation, Release};
+use lease_core::{
+    Clock as _, Effect, ForceRelease, Forced, HolderLabel, LeaseBackend as _, LeaseExt as _, Operation, Release,
+};
 use std::time::Duration;
 
 #[tokio::test]
@@ -52,4 +54,45 @@ async fn a_deadline_that_passes_during_a_renewal_is_unresolved() {
     assert_eq!(bench.backend.calls(Operation::Renew), 1);
     bench.clock.advance(TTL);
     assert_eq!(guard.loss().unwrap().cause(), LossCause::Unresolved);
+}
+
+fn order(guard: &LeaseGuard) -> ForceRelease {
+    let value = guard.token().unwrap().value();
+    ForceRelease::new(guard.resource().clone(), value, HolderLabel::parse("ops").unwrap(), "it hangs").unwrap()
+}
+
+#[tokio::test]
+async fn a_grant_that_was_ended_by_force_is_revoked_at_its_next_renewal() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    assert_eq!(bench.rival.force_release(&order(&guard)).await.unwrap(), Forced::Ended);
+    assert_eq!(guard.loss(), None, "nothing here can know it yet; the destination's guard is what protects the data");
+    bench.pass(TTL / 3).await;
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Revoked);
+    assert_eq!(guard.permit(StaleBehaviour::Fenced).unwrap_err().cause(), LossCause::Revoked);
+    assert_eq!(guard.release().await.unwrap(), Release::NotHeld);
+
+    // When somebody has it by then, that is what the store can still tell.
+    let guard = bench.acquire().await;
+    assert_eq!(bench.rival.force_release(&order(&guard)).await.unwrap(), Forced::Ended);
+    let _newer = bench.rival.try_acquire("r", TTL).await.unwrap().unwrap();
+    bench.pass(TTL / 3).await;
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Superseded);
+}
+
+#[tokio::test]
+async fn an_order_whose_answer_was_lost_is_repeated() {
+    for (fault, ended) in [(Fault::ReplyLost, true), (Fault::RequestLost, false), (Fault::Refused, false)] {
+        let bench = bench();
+        let guard = bench.acquire().await;
+        bench.backend.next(Operation::ForceRelease, fault);
+        let error = bench.backend.force_release(&order(&guard)).await.unwrap_err();
+        let unknown = fault != Fault::Refused;
+        assert_eq!(error.effect() == Effect::Unknown, unknown, "{fault:?}");
+        assert_eq!(error.to_string().contains("repeat the order"), unknown, "{error}");
+        assert_eq!(bench.is_free().await, ended, "{fault:?}");
+        let again = bench.backend.force_release(&order(&guard)).await.unwrap();
+        assert_eq!(again, if ended { Forced::NotHeld } else { Forced::Ended }, "{fault:?}");
+        assert_eq!(bench.backend.calls(Operation::ForceRelease), 2);
+    }
 }
