@@ -79,7 +79,7 @@ impl PostgresBackend {
     }
 
     async fn open(config: PostgresConfig, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
-        let pool = Arc::new(Pool::connect(config, Part::Lease, edits).await?);
+        let pool = Pool::connect(config, Part::Lease, edits).await?;
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&pool)));
         cleaner.begin_in_background();
         Ok(Self { pool, cleaner })

@@ -128,7 +128,7 @@ struct Page {
 }
 
 /// Removes everything that `part` has in the store.
-pub(crate) async fn purge(pool: &Pool, part: Part) -> Result<(), LeaseError> {
+pub(crate) async fn purge(pool: &Arc<Pool>, part: Part) -> Result<(), LeaseError> {
     let call = pool.call(Operation::CleanUp);
     let mut checkout = call.checkout().await?;
     let answer = call.bound(Effect::Unknown, purge_all(pool, &call, &mut checkout, part)).await;
@@ -139,7 +139,7 @@ pub(crate) async fn purge(pool: &Pool, part: Part) -> Result<(), LeaseError> {
     answer
 }
 
-async fn purge_all(pool: &Pool, call: &Call<'_>, checkout: &mut Checkout<'_>, part: Part) -> Result<(), LeaseError> {
+async fn purge_all(pool: &Arc<Pool>, call: &Call<'_>, checkout: &mut Checkout<'_>, part: Part) -> Result<(), LeaseError> {
     let namespace = &pool.config.options.namespace;
     let schema = keys::quoted_schema(namespace);
     let (tables, function) = part.objects();

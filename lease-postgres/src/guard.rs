@@ -195,7 +195,7 @@ impl PostgresDestination {
     /// # Cancel safety
     /// As [`connect`](Self::connect).
     pub async fn connect_with(config: PostgresConfig) -> Result<Self, LeaseError> {
-        Ok(Self { pool: Arc::new(Pool::connect(config, Part::Guard, &[]).await?) })
+        Ok(Self { pool: Pool::connect(config, Part::Guard, &[]).await? })
     }
 
     /// Connects with edited statements, to show that a test notices.
@@ -206,7 +206,7 @@ impl PostgresDestination {
     #[doc(hidden)]
     pub async fn connect_edited(url: &str, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
         let config = PostgresConfig::parse(url)?;
-        Ok(Self { pool: Arc::new(Pool::connect(config, Part::Guard, edits).await?) })
+        Ok(Self { pool: Pool::connect(config, Part::Guard, edits).await? })
     }
 
     /// The SQL that creates schema and tables of `namespace`, for whoever runs migrations. Running it again changes nothing.

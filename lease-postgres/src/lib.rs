@@ -85,6 +85,7 @@ mod error;
 mod fence;
 mod guard;
 mod keys;
+mod opening;
 mod pool;
 mod set_up;
 mod wire;

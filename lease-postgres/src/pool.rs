@@ -4,17 +4,18 @@
 //! traffic and no ping behind a call. A connection whose reply is missing is closed at once, never handed on with the late reply
 //! still to come. And giving one up never waits for a silent peer.
 
-use crate::claims::{self, Facts};
+use crate::claims::Facts;
 use crate::config::{PostgresConfig, SetUp};
-use crate::error::{of_connect, of_statement};
-use crate::set_up::{self, Found, Part};
+use crate::error::of_statement;
+use crate::opening::{Opening, opened};
+use crate::set_up::Part;
 use crate::wire::Statements;
 use lease_core::{Effect, ErrorKind, LeaseError, Operation};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::QueryAs;
-use sqlx::{ConnectOptions as _, Connection as _, FromRow};
+use sqlx::{Connection as _, FromRow};
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -31,7 +32,7 @@ const KEEP: Duration = Duration::from_mins(10);
 pub(crate) struct Pool {
     pub(crate) config: PostgresConfig,
     pub(crate) statements: Statements,
-    part: Part,
+    pub(crate) part: Part,
     permits: Semaphore,
     state: Mutex<State>,
 }
@@ -39,7 +40,21 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct State {
     idle: Vec<(PgConnection, Instant)>,
+    /// Those whose callers gave up waiting.
+    openings: Vec<Opening>,
     facts: Facts,
+}
+
+impl State {
+    fn pop_idle(&mut self) -> Option<(PgConnection, Instant)> {
+        for opening in std::mem::take(&mut self.openings) {
+            match opening.finished() {
+                Ok(connection) => self.idle.extend(connection),
+                Err(opening) => self.openings.push(opening),
+            }
+        }
+        self.idle.pop()
+    }
 }
 
 impl Pool {
@@ -48,33 +63,55 @@ impl Pool {
         config: PostgresConfig,
         part: Part,
         edits: &[(&str, &str)],
-    ) -> Result<Self, LeaseError> {
+    ) -> Result<Arc<Self>, LeaseError> {
         config.check()?;
         let statements = Statements::new(&config.options.namespace, edits)?;
         let permits = Semaphore::new(usize::from(config.max_connections));
         let limit = config.options.connect_timeout;
-        let pool = Self { config, statements, part, permits, state: Mutex::default() };
+        let pool = Arc::new(Self { config, statements, part, permits, state: Mutex::default() });
         drop(pool.call_within(Operation::Connect, limit, pool.config.set_up).checkout().await?);
         Ok(pool)
     }
 
     /// Begins a call: its limit runs from here.
-    pub(crate) fn call(&self, operation: Operation) -> Call<'_> {
+    pub(crate) fn call(self: &Arc<Self>, operation: Operation) -> Call<'_> {
         self.call_within(operation, self.config.options.call_timeout, self.config.set_up)
     }
 
     /// Begins a call that nobody asked for: it does not create tables that somebody has just removed.
-    pub(crate) fn background_call(&self, operation: Operation) -> Call<'_> {
+    pub(crate) fn background_call(self: &Arc<Self>, operation: Operation) -> Call<'_> {
         self.call_within(operation, self.config.options.call_timeout, SetUp::Never)
     }
 
-    fn call_within(&self, operation: Operation, limit: Duration, set_up: SetUp) -> Call<'_> {
+    fn call_within(self: &Arc<Self>, operation: Operation, limit: Duration, set_up: SetUp) -> Call<'_> {
         let now = Instant::now();
         Call { pool: self, operation, limit, ends: now.checked_add(limit).unwrap_or(now), set_up }
     }
 
     pub(crate) fn facts(&self) -> Facts {
         self.lock().facts.clone()
+    }
+
+    /// Notes what a new connection has read.
+    pub(crate) fn note(&self, facts: Facts) {
+        self.lock().facts = facts;
+    }
+
+    /// Takes a connection that nobody uses.
+    pub(crate) fn keep(&self, connection: PgConnection) {
+        self.lock().idle.push((connection, Instant::now()));
+    }
+
+    /// Takes an opening that nobody waits for any more.
+    pub(crate) fn leave(&self, opening: Opening) {
+        self.lock().openings.push(opening);
+    }
+
+    /// An opening that was left and fits. Those that don't are let go: what comes of them goes to the idle ones.
+    pub(crate) fn left(&self, fits: impl Fn(&Opening) -> bool) -> Option<Opening> {
+        let mut state = self.lock();
+        state.openings.retain(&fits);
+        state.openings.pop()
     }
 
     /// Closes the idle connections: they may be as dead as one that was just found dead, or were checked against tables that are gone.
@@ -87,10 +124,10 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn idle_or_new(&self, limit: Duration, set_up: SetUp) -> Result<PgConnection, LeaseError> {
+    async fn idle_or_new(self: &Arc<Self>, limit: Duration, set_up: SetUp) -> Result<PgConnection, LeaseError> {
         loop {
-            let Some((mut connection, since)) = self.lock().idle.pop() else {
-                return self.open(limit, set_up).await;
+            let Some((mut connection, since)) = self.lock().pop_idle() else {
+                return opened(self, set_up).await;
             };
             if since.elapsed() < TRUST {
                 return Ok(connection);
@@ -104,34 +141,12 @@ impl Pool {
             self.forget_idle();
         }
     }
-
-    async fn open(&self, limit: Duration, set_up: SetUp) -> Result<PgConnection, LeaseError> {
-        let config = &self.config;
-        let namespace = &config.options.namespace;
-        let mut connection = config.client().connect().await.map_err(|error| of_connect(config.address(), error))?;
-        let mut facts = claims::read(&mut connection, config).await?;
-        let mut found = set_up::look(&mut connection, namespace, self.part).await?;
-        if matches!(found, Found::Missing { .. }) && set_up == SetUp::IfMissing {
-            set_up::create(&mut connection, namespace, self.part, &self.statements, limit).await?;
-            found = set_up::look(&mut connection, namespace, self.part).await?;
-        }
-        let Found::Ready { logged } = found else {
-            return Err(LeaseError::NotSetUp {
-                reason: format!("schema \"{namespace}\" lacks tables or functions of this crate"),
-                advice: "run the migration of this crate, or connect once with `set_up=if_missing`".into(),
-                source: None,
-            });
-        };
-        facts.logged = logged;
-        self.lock().facts = facts;
-        Ok(connection)
-    }
 }
 
 /// One call of an operation, with its limit.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    pool: &'a Pool,
+    pool: &'a Arc<Pool>,
     operation: Operation,
     limit: Duration,
     ends: Instant,
@@ -260,7 +275,7 @@ impl Drop for Checkout<'_> {
         if let Some(connection) = self.connection.take()
             && self.settled
         {
-            self.pool.lock().idle.push((connection, Instant::now()));
+            self.pool.keep(connection);
         }
     }
 }

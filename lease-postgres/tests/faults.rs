@@ -254,7 +254,7 @@ async fn grants_tokens_and_marks_survive_a_crash() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_server() {
     let server = own(&[]);
-    let url = url(&server, "namespace=stopped&call_timeout_ms=400");
+    let url = url(&server, "namespace=stopped&call_timeout_ms=1500");
     let backend = PostgresBackend::connect(&url).await.unwrap();
     let lease = take(&backend, "held", 600_000).await;
     let attempt = attempt("r", 600_000);
@@ -306,4 +306,26 @@ async fn a_grant_that_arrives_late_is_given_up() {
     let error = backend.acquire(&attempt("r", 100)).await.unwrap_err();
     assert!(matches!(error, LeaseError::LateGrant { .. }), "{error}");
     assert_eq!(backend.inspect(&name("r")).await.unwrap().held, None);
+}
+
+/// Where connecting takes longer than a call may, calls fail for a while and then find the connection that their forerunners began.
+#[tokio::test(flavor = "multi_thread")]
+async fn connecting_may_take_longer_than_a_call() {
+    let server = shared();
+    let proxy = Proxy::to(server.port()).unwrap();
+    let parameters = "namespace=slow_connect&max_connections=1&call_timeout_ms=400&connect_timeout_ms=20000";
+    let backend = PostgresBackend::connect(&through(&server, &proxy, parameters)).await.unwrap();
+    // Each request of a log-in, and of what is read after it, waits this long: together longer than the call.
+    proxy.set(Direction::Requests, Mode::Delay(Duration::from_millis(80)));
+    proxy.cut();
+    let first = backend.inspect(&name("r")).await.unwrap_err();
+    assert!(
+        matches!(first, LeaseError::Timeout { effect: Effect::None, .. }),
+        "connecting was too quick to show anything: {first}"
+    );
+    let begun = Instant::now();
+    while let Err(error) = backend.inspect(&name("r")).await {
+        assert_eq!(error.effect(), Effect::None);
+        assert!(begun.elapsed() < Duration::from_mins(1), "no call succeeds any more: {error}");
+    }
 }
