@@ -94,6 +94,18 @@ fn a_held_request_arrives_after_its_sender_has_gone() {
     until(&server, 2);
 }
 
+/// Waits until the proxy has done with the last request of this connection. Redis gives an empty line no answer, so it does not matter what
+/// becomes of that one; but when it has arrived, the request before it is through.
+fn until_through(proxy: &Proxy, client: &mut TcpStream, requests: u64) {
+    while proxy.counts().0 < requests {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    client.write_all(b"\r\n").unwrap();
+    while proxy.counts().0 == requests {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn modes_per_direction() {
     let (server, proxy) = bench();
@@ -105,14 +117,16 @@ fn modes_per_direction() {
     assert_eq!(read(&mut client).unwrap(), ":1");
     proxy.set(Direction::Requests, Mode::Hole);
     assert!(unanswered(&mut client));
+    until_through(&proxy, &mut client, 2);
     proxy.set_both(Mode::Delay(Duration::from_millis(20)));
     assert_eq!(increment(&mut client).unwrap(), ":2");
+    // The end of a refused connection and of one that was cut comes by itself.
     proxy.refuse(true);
-    assert!(unanswered(&mut connect(proxy.port())));
+    assert_eq!(increment(&mut connect(proxy.port())), None);
     proxy.refuse(false);
     proxy.cut();
-    assert!(unanswered(&mut client));
-    assert_eq!(proxy.counts().0, 3);
+    assert_eq!(increment(&mut client), None);
+    assert_eq!((proxy.counts().0, counter(&server)), (4, 2));
 }
 
 #[test]
