@@ -10,6 +10,11 @@ fn program(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lease-conformance")).args(args).output().unwrap()
 }
 
+/// The same, not started by Cargo.
+fn by_itself(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lease-conformance")).args(args).env_remove("CARGO").output().unwrap()
+}
+
 fn status(output: &Output) -> i32 {
     output.status.code().unwrap()
 }
@@ -200,7 +205,15 @@ fn a_verdict_that_differs_from_the_expected_one_is_red_and_a_stale_exception_too
 
     let red = run(&cases("broken"));
     assert_eq!(status(&red), 1);
-    assert!(stdout(&red).contains("expected: broken") && stdout(&red).contains("repeat: lease-conformance run"));
+    assert!(
+        stdout(&red).contains("expected: broken") && stdout(&red).contains("repeat: cargo run -p conformance-tests")
+    );
+    let by_itself = by_itself(&[SMALL, &["--expected", file.to_str().unwrap()]].concat());
+    assert!(stdout(&by_itself).contains(concat!(
+        "repeat: ",
+        env!("CARGO_BIN_EXE_lease-conformance"),
+        " run --backend"
+    )));
 
     let unknown = run("[cases]\n");
     assert_eq!(status(&unknown), 1, "a case that the file does not know");

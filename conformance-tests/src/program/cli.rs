@@ -109,12 +109,12 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
             Ok(0)
         }
         Some(Command::Explain { case }) => explain(&case),
-        Some(Command::Render { report, format }) => render(&report, format),
-        Some(Command::Diff { before, after }) => Ok(super::diff::print(&load(&before)?, &load(&after)?)),
         Some(Command::Scenarios) => {
             put(&super::scenarios::markdown(&super::scenarios::scenarios()?));
             Ok(0)
         }
+        Some(Command::Render { report, format }) => render(&report, format),
+        Some(Command::Diff { before, after }) => Ok(super::diff::print(&load(&before)?, &load(&after)?)),
         Some(Command::Readme { readme, report, check }) => super::readme::run(&readme, &load(&report)?, check),
         Some(Command::Worker) => super::opener::work(),
         Some(Command::WriteAndWait { url }) => super::stores::write_and_wait(&url),
@@ -137,8 +137,8 @@ fn list() {
 pub(crate) fn cases_of(prefix: &str) -> Result<Vec<&'static CaseInfo>, Failure> {
     let found: Vec<_> = crate::cases().iter().filter(|case| case.id.starts_with(prefix)).collect();
     if found.is_empty() {
-        let advice = "`lease-conformance list` shows them all";
-        return Err(Failure::Usage(format!("no case begins with `{prefix}`; {advice}")));
+        let itself = super::itself::command();
+        return Err(Failure::Usage(format!("no case begins with `{prefix}`; `{itself} list` shows them all")));
     }
     Ok(found)
 }

@@ -1,6 +1,7 @@
 //! `soak`: workers under random faults on each backend, and what their histories show.
 
 use super::ask::SoakArgs;
+use super::itself;
 use super::paint::{Paint, Tone};
 use super::plan::Plan;
 use super::progress::Progress;
@@ -58,8 +59,12 @@ fn text(report: &Report, args: &SoakArgs, paint: Paint) -> String {
         lines.extend(cell.finding.iter().map(|finding| format!("  {finding}")));
         lines.extend(figures(cell));
         lines.push(format!(
-            "  repeat: lease-conformance soak --backend {} --seconds {} --workers {} --seed {}",
-            cell.backend, args.seconds, args.workers, report.seed
+            "  repeat: {} soak --backend {} --seconds {} --workers {} --seed {}",
+            itself::command(),
+            cell.backend,
+            args.seconds,
+            args.workers,
+            report.seed
         ));
     }
     let missing = report.missing.iter();

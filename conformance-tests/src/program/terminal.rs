@@ -2,6 +2,7 @@
 
 use super::evidence;
 use super::expected::Mismatch;
+use super::itself;
 use super::layout;
 use super::matrix::{self, Mode};
 use super::paint::{Paint, Tone};
@@ -173,8 +174,9 @@ fn findings(report: &Report, mismatches: &[Mismatch], paint: Paint) -> String {
         line(
             &mut out,
             &format!(
-                "\n{count} to look at. What a case proves: lease-conformance explain CASE. A verdict that is right after all belongs into \
-             expected.toml, with its reason."
+                "\n{count} to look at. What a case proves: {} explain CASE. A verdict that is right after all belongs into \
+                 expected.toml, with its reason.",
+                itself::command()
             ),
         );
     }
@@ -215,7 +217,8 @@ fn repeat(report: &Report, cell: &Cell) -> String {
     let separate = cell.destination.as_deref().and_then(super::Store::from_name);
     let destination = separate.map_or_else(String::new, |store| format!(" --destination {store}"));
     let (backend, case, trials, seed) = (&cell.backend, &cell.case, cell.trials.max(1), report.seed);
-    format!("lease-conformance run --backend {backend}{destination} --case {case} --trials {trials} --seed {seed}")
+    let itself = itself::command();
+    format!("{itself} run --backend {backend}{destination} --case {case} --trials {trials} --seed {seed}")
 }
 
 #[cfg(test)]

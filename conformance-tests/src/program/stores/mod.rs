@@ -137,7 +137,9 @@ fn scheme(url: &str) -> &str {
 fn compiled_out(scheme: &str) -> LeaseError {
     LeaseError::UnknownScheme {
         scheme: scheme.to_owned(),
-        advice: "it is compiled out, or cannot be reached by URL; `lease-conformance list` says what is there"
-            .to_owned(),
+        advice: format!(
+            "it is compiled out, or cannot be reached by URL; `{} list` says what is there",
+            super::itself::command()
+        ),
     }
 }
