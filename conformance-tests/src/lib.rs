@@ -18,6 +18,7 @@
 pub mod cases;
 mod context;
 pub mod faults;
+mod figures;
 mod history;
 pub mod judge;
 mod place;

@@ -72,6 +72,11 @@ pub struct Cell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finding: Option<String>,
     /// What was seen: process ids, states, times, tokens, contents.
+    ///
+    /// The end of a name says what a number is: `_ms`, `_us` and `_bytes` are measures; `_at_once` and `_at_rest` the most at one time;
+    /// `_ns` an instant on the boot clock, `_value` a token's value. Other numbers are counts, but for process ids. Over several trials
+    /// counts are summed, measures that differ become `{"min": …, "median": …, "max": …}`, and what means something in its own trial only
+    /// is the last one's.
     #[serde(default)]
     pub evidence: BTreeMap<String, Value>,
 }

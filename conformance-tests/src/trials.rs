@@ -2,6 +2,7 @@
 
 use crate::cases::{self, AtPlace, Case, How};
 use crate::context::{CONNECTING, Evidence, Run, Stage, Stop, destination_name};
+use crate::figures;
 use crate::history;
 use crate::judge::{Observed, Rule, judge};
 use crate::report::Cell;
@@ -63,11 +64,11 @@ pub(crate) async fn outcomes(run: Arc<Run>, case: &'static Case) -> Vec<Outcome>
     match case.how {
         How::Pause => Vec::new(),
         How::Together(trial) | How::Alone(trial) => {
-            let (observed, evidence) = trials(&run, trial).await;
+            let Shown { rule, observed, evidence } = trials(&run, case.info.rule, trial).await;
             vec![Outcome {
                 case: case.info.id,
                 destination: None,
-                rule: case.info.rule,
+                rule,
                 declared: run.claims.clone(),
                 observed,
                 evidence,
@@ -95,21 +96,22 @@ async fn at_place(run: &Arc<Run>, case: &Case, place: &Arc<dyn Place>, trial: fn
     // A claim at a destination is the destination's own.
     let opening = tokio::time::timeout(CONNECTING, place.open(&run.namespace())).await;
     let declared = opening.map(|open| open.map(|open| open.claims()));
-    let (declared, (observed, evidence), rule) = match declared {
+    let (declared, shown) = match declared {
         Ok(Ok(declared)) => {
-            let seen = trials(run, |stage| {
+            let shown = trials(run, case.info.rule, |stage| {
                 let place = Arc::clone(place);
                 trial(AtPlace { stage, place })
             });
-            (declared, seen.await, case.info.rule)
+            (declared, shown.await)
         }
         other => {
             let reason = format!("the destination cannot be opened: {other:?}");
-            let none = (Observed::NotTried { reason }, Evidence::new());
+            let observed = Observed::NotTried { reason };
             // What it would have declared is not known, so it counts as wanted.
-            (Claims::of(&[]), none, Rule::Core)
+            (Claims::of(&[]), Shown { rule: Rule::Core, observed, evidence: Evidence::new() })
         }
     };
+    let Shown { rule, observed, evidence } = shown;
     Outcome {
         case: case.info.id,
         destination: Some(destination_name(run, place.as_ref())),
@@ -120,20 +122,32 @@ async fn at_place(run: &Arc<Run>, case: &Case, place: &Arc<dyn Place>, trial: fn
     }
 }
 
-/// Tries until it is refuted or all trials are done.
-async fn trials(run: &Arc<Run>, trial: impl Fn(Stage) -> cases::Trial) -> (Observed, Evidence) {
-    let mut evidence = Evidence::new();
+/// What all trials of a case showed together, and by what rule that is judged.
+struct Shown {
+    rule: Rule,
+    observed: Observed,
+    evidence: Evidence,
+}
+
+/// Tries until it is refuted or all trials are done. One that could not be tried does not keep the next from being refuted.
+async fn trials(run: &Arc<Run>, rule: Rule, trial: impl Fn(Stage) -> cases::Trial) -> Shown {
+    let (mut seen, mut rules) = (Vec::new(), Vec::new());
     for number in 1..=run.trials {
         let stage = Stage::new(Arc::clone(run));
-        match caught(run, &stage, trial(stage.clone())).await {
-            Ok(seen) => evidence = seen,
-            Err(Stop::Refuted(finding)) => {
-                return (Observed::Refuted { trial: number, finding }, evidence);
-            }
-            Err(Stop::NotTried(reason)) => return (Observed::NotTried { reason }, evidence),
+        let (observed, evidence, judged_by) = match caught(run, &stage, trial(stage.clone())).await {
+            Ok(evidence) => (Observed::Held { trials: 1 }, evidence, rule),
+            Err(Stop::Refuted(finding)) => (Observed::Refuted { trial: number, finding }, Evidence::new(), rule),
+            Err(Stop::NotTried(reason)) => (Observed::NotTried { reason }, Evidence::new(), rule),
+        };
+        let is_refuted = matches!(observed, Observed::Refuted { .. });
+        seen.push((observed, evidence));
+        rules.push(judged_by);
+        if is_refuted {
+            break;
         }
     }
-    (Observed::Held { trials: run.trials }, evidence)
+    let (at, observed, evidence) = figures::joined(seen);
+    Shown { rule: rules.get(at).copied().unwrap_or(rule), observed, evidence }
 }
 
 /// Runs one trial on a task of its own, so that a panic is a finding, and checks its history afterwards.

@@ -115,7 +115,7 @@ async fn racing(stage: Stage) -> CaseResult {
             release(&client, &lease).await?;
         }
     }
-    Ok(evidence! { "rounds": ROUNDS, "racers": RACERS })
+    Ok(evidence! { "rounds": ROUNDS, "racers_at_once": RACERS })
 }
 
 async fn across_processes(stage: Stage) -> CaseResult {

@@ -100,7 +100,7 @@ async fn ends_the_named_grant(stage: Stage) -> CaseResult {
     let answer = a.release(&broken).await?;
     ensure!(answer == Release::NotHeld, "with nobody after it, the release was answered by {answer:?}");
     ensure!(b.inspect(&resource).await?.held.is_none(), "the broken grant came back");
-    Ok(evidence! { "broken": value, "next": later })
+    Ok(evidence! { "broken_value": value, "next_value": later })
 }
 
 async fn other_grant_untouched(stage: Stage) -> CaseResult {
@@ -124,7 +124,7 @@ async fn other_grant_untouched(stage: Stage) -> CaseResult {
     }
     ensure!(is_held(&a, &resource, stage.run.long()).await?, "an order that named another grant freed the resource");
     release(&b, &renew(&b, &held).await?).await?;
-    Ok(evidence! { "named": value, "held": live })
+    Ok(evidence! { "named_value": value, "held_value": live })
 }
 
 async fn repeated(stage: Stage) -> CaseResult {

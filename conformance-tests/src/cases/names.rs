@@ -126,5 +126,5 @@ async fn longest(stage: Stage) -> CaseResult {
     release(&client, &first).await?;
     ensure!(is_held(&client, &two, stage.run.long()).await?, "the release of one name of 512 bytes freed another one");
     release(&client, &second).await?;
-    Ok(evidence! { "bytes": one.as_str().len() })
+    Ok(evidence! { "longest_name_bytes": one.as_str().len() })
 }

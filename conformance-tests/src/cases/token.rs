@@ -223,7 +223,7 @@ async fn racing(stage: Stage) -> CaseResult {
         let racer = joined.map_err(|e| Stop::Refuted(format!("a racer panicked: {e}")))?;
         grants = grants.saturating_add(racer?);
     }
-    Ok(evidence! { "grants": grants, "tasks": TASKS })
+    Ok(evidence! { "grants": grants, "tasks_at_once": TASKS })
 }
 
 async fn kept(stage: Stage) -> CaseResult {

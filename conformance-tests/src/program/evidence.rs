@@ -39,13 +39,26 @@ fn words(key: &str) -> String {
     key.replace('_', " ")
 }
 
+/// A value in words: without the marks of JSON, and with the figures of several trials in their order.
+fn in_words(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(in_words).collect::<Vec<_>>().join("; "),
+        Value::Object(map) => {
+            if let [Some(least), Some(median), Some(most)] = ["min", "median", "max"].map(|name| map.get(name)) {
+                return format!("{least} to {most} (median {median})");
+            }
+            let part = |(name, value): (&String, &Value)| format!("{} {}", words(name), in_words(value));
+            map.iter().map(part).collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
 /// A value on one line, without what could move the cursor or colour the screen: it may come from a store.
 fn text(value: &Value) -> String {
     const MOST: usize = 400;
-    let text = match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    let text = in_words(value);
     let mut plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect();
     if text.chars().count() > MOST {
         plain.push('…');
@@ -78,5 +91,7 @@ mod tests {
             evidence: evidence.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         };
         assert_eq!(lines(&cell), ["+      0.0 ms  a last live", "+   1500.0 ms  b granted", "content after: x [31m"]);
+        let figures = json!({ "holders": 40, "pause_ms": { "min": 4, "median": 6, "max": 9 }, "causes": ["x", "y"] });
+        assert_eq!(text(&figures), "causes x; y, holders 40, pause ms 4 to 9 (median 6)");
     }
 }

@@ -67,7 +67,7 @@ async fn swept(at: AtPlace) -> CaseResult {
     for resource in &resources {
         holds(&other, resource, Some("by another"), &third).await?;
     }
-    Ok(evidence! { "points": dropped, "landed_all_the_same": landed, "polls_of_a_whole_write": polls })
+    Ok(evidence! { "points": dropped, "landed_all_the_same": landed, "polls_of_whole_writes": polls })
 }
 
 /// After how many polls to drop, when a whole write took `whole`: each number, or some of the beginning and each at the end. It goes on for a

@@ -9,6 +9,7 @@ mod trial;
 
 use super::{Case, CaseInfo, How};
 use crate::context::{Run, Stage, Stop};
+use crate::figures;
 use crate::judge::{Observed, Rule};
 use crate::trials::Outcome;
 use lease_core::Claim;
@@ -96,15 +97,15 @@ pub(super) const CASES: &[Case] = &[
 
 /// Runs the two-worker test: every trial is one pause per kind of worker, with all places at once.
 pub(crate) async fn run_pause(run: &Arc<Run>) -> Vec<Outcome> {
-    let mut merged: Vec<Outcome> = Vec::new();
+    let mut seen: Vec<Vec<Outcome>> = Vec::new();
     for number in 1..=run.trials {
         for group in target::groups(run) {
             for outcome in one(run, &group).await {
-                merge(&mut merged, outcome, number);
+                sort_in(&mut seen, outcome, number);
             }
         }
     }
-    merged
+    seen.into_iter().filter_map(join).collect()
 }
 
 async fn one(run: &Arc<Run>, group: &target::Group) -> Vec<Outcome> {
@@ -128,22 +129,71 @@ async fn one(run: &Arc<Run>, group: &target::Group) -> Vec<Outcome> {
     }
 }
 
-/// Joins the outcome of one more trial: the first that was not held stays.
-fn merge(merged: &mut Vec<Outcome>, mut outcome: Outcome, number: u32) {
+/// Puts the outcome of one more trial to those of the same cell.
+fn sort_in(seen: &mut Vec<Vec<Outcome>>, mut outcome: Outcome, number: u32) {
     if let Observed::Refuted { trial, .. } = &mut outcome.observed {
         *trial = number;
     }
-    let same = |other: &&mut Outcome| other.case == outcome.case && other.destination == outcome.destination;
-    match merged.iter_mut().find(same) {
-        None => merged.push(outcome),
-        Some(known) => {
-            let held = matches!(known.observed, Observed::Held { .. });
-            if held && !matches!(outcome.observed, Observed::Held { .. }) {
-                *known = outcome;
-            } else if let (Observed::Held { trials }, Observed::Held { .. }) = (&mut known.observed, &outcome.observed)
-            {
-                *trials = number;
-            }
+    let is_same = |other: &Outcome| other.case == outcome.case && other.destination == outcome.destination;
+    match seen.iter_mut().find(|cell| cell.first().is_some_and(is_same)) {
+        None => seen.push(vec![outcome]),
+        Some(cell) => cell.push(outcome),
+    }
+}
+
+/// The outcome of all trials of one cell: what the deciding one says, with the figures of all.
+fn join(trials: Vec<Outcome>) -> Option<Outcome> {
+    let seen = trials.iter().map(|outcome| (outcome.observed.clone(), outcome.evidence.clone())).collect();
+    let (at, observed, evidence) = figures::joined(seen);
+    trials.into_iter().nth(at).map(|decides| Outcome { observed, evidence, ..decides })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::{Evidence, evidence};
+    use lease_core::Claims;
+
+    fn outcome(rule: Rule, observed: Observed, evidence: Evidence) -> Outcome {
+        let destination = Some("sqlite".to_owned());
+        Outcome { case: IGNORED, destination, rule, declared: Claims::of(&[]), observed, evidence }
+    }
+
+    fn all(trials: Vec<Outcome>) -> Outcome {
+        let mut seen = Vec::new();
+        for (number, outcome) in (1..).zip(trials) {
+            sort_in(&mut seen, outcome, number);
         }
+        assert_eq!(seen.len(), 1, "one cell");
+        join(seen.pop().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_refuted_pause_counts_although_another_one_could_not_be_made() {
+        let claim = Rule::Claim(Claim::RefusalUncommittable);
+        // Where a destination cannot be opened, what it claims is not known, so it counts as claimed.
+        let not_tried = || outcome(Rule::Core, Observed::NotTried { reason: "no server".into() }, Evidence::new());
+        let refuted =
+            || outcome(claim, Observed::Refuted { trial: 1, finding: "landed".into() }, evidence! { "pause_ms": 7 });
+        let held = || outcome(claim, Observed::Held { trials: 1 }, evidence! { "pause_ms": 5 });
+        for (number, trials) in [(2, vec![not_tried(), refuted(), held()]), (1, vec![refuted(), not_tried()])] {
+            let joined = all(trials);
+            assert_eq!(joined.observed, Observed::Refuted { trial: number, finding: "landed".into() });
+            assert_eq!((joined.rule, joined.evidence), (claim, evidence! { "pause_ms": 7 }));
+        }
+        let joined = all(vec![held(), not_tried()]);
+        assert!(matches!(joined.observed, Observed::NotTried { .. }) && joined.rule == Rule::Core, "{joined:?}");
+    }
+
+    #[test]
+    fn pauses_that_held_have_the_figures_of_all() {
+        let held = |pause: u32| {
+            let evidence = evidence! { "pause_ms": pause, "pid_a": pause };
+            outcome(Rule::Core, Observed::Held { trials: 1 }, evidence)
+        };
+        let joined = all(vec![held(6), held(9), held(7)]);
+        assert_eq!(joined.observed, Observed::Held { trials: 3 });
+        let pause = serde_json::json!({ "min": 6, "median": 7, "max": 9 });
+        assert_eq!(joined.evidence, evidence! { "pause_ms": pause, "pid_a": 7 });
     }
 }
