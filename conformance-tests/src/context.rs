@@ -5,7 +5,7 @@ use crate::report::Cell;
 use crate::subject::{Opener, Place, PlainWriter, Subject, TestDestination};
 use crate::worker::WorkerProgram;
 use lease_core::{
-    Acquisition, Attempt, BootInstant, Claims, Clock, FencingToken, GrantId, GuardError, Lease, LeaseBackend,
+    Acquisition, Attempt, BootInstant, Claim, Claims, Clock, FencingToken, GrantId, GuardError, Lease, LeaseBackend,
     LeaseError, Limits, Release, Renewal, ResourceName, SystemClock, Ttl,
 };
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub(crate) enum Stop {
     Refuted(String),
     /// It could not be tried: what was missing.
     NotTried(String),
+    /// It could not be tried for want of this guarantee, so that whether the backend declares it is what is judged; and what was missing.
+    Wants(Claim, String),
 }
 
 /// What a case gives back.

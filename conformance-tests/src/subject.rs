@@ -28,6 +28,12 @@ pub trait Subject: std::fmt::Debug + Send + Sync {
     /// runtimes on threads of this process, and a pause blocks the thread.
     fn worker_url(&self) -> Option<String>;
 
+    /// For a store that no other process can reach: the URL with which a worker process has one of the same kind for itself. `None`, unless
+    /// it is overridden: a worker process has nothing to hold.
+    fn own_store_url(&self) -> Option<String> {
+        None
+    }
+
     /// The store's own data written without any check, as code that knows nothing of fencing would: the register behind its fence, plain.
     /// `None` when there is no way to do that; the control is then not tried.
     fn plain_writer(&self) -> Option<Arc<dyn PlainWriter>>;

@@ -138,6 +138,7 @@ async fn trials(run: &Arc<Run>, rule: Rule, trial: impl Fn(Stage) -> cases::Tria
             Ok(evidence) => (Observed::Held { trials: 1 }, evidence, rule),
             Err(Stop::Refuted(finding)) => (Observed::Refuted { trial: number, finding }, Evidence::new(), rule),
             Err(Stop::NotTried(reason)) => (Observed::NotTried { reason }, Evidence::new(), rule),
+            Err(Stop::Wants(claim, reason)) => (Observed::NotTried { reason }, Evidence::new(), Rule::Claim(claim)),
         };
         let is_refuted = matches!(observed, Observed::Refuted { .. });
         seen.push((observed, evidence));

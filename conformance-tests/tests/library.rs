@@ -42,6 +42,8 @@ async fn the_memory_backend_keeps_what_it_declares() {
     assert_eq!((report.exit_status(), report.seed), (0, 1));
     assert!(report.missing.is_empty());
     assert_eq!(told.load(Ordering::SeqCst), report.cells.len(), "progress tells of every cell");
+    // There is no process whose wall clock could be moved, and another process could not reach the store.
+    assert!(report.cells_of("holder/wall-clock-jump").all(|cell| cell.verdict == Verdict::Untested));
     // Its fence is of the other kind, and nobody can write the register behind it unchecked.
     let elsewhere = ["fencing/pause-past-ttl/native-mark", "fencing/pause-past-ttl/native-unchecked"];
     for case in cases().iter().filter(|case| !elsewhere.contains(&case.id)) {

@@ -10,8 +10,8 @@
 
 mod file_toy;
 
-use file_toy::FileToy;
 use file_toy::place::{FileDestination, FilePlace};
+use file_toy::{FileToy, OnWallClock};
 use lease_conformance::soak::{CASE, Soak};
 use lease_conformance::subject::{Opener, Place, PlainWriter, ServerControl, Subject, TestDestination};
 use lease_conformance::{Cell, MemoryPlace, Report, Suite, Verdict, worker};
@@ -22,9 +22,10 @@ use std::time::Duration;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    if std::env::args().nth(1).as_deref() == Some("worker") {
-        worker::run_stdio(Arc::new(ByPath)).await.unwrap();
-        return;
+    match std::env::args().nth(1).as_deref() {
+        Some("worker") => return worker::run_stdio(Arc::new(ByPath)).await.unwrap(),
+        Some("wall-clock") => return println!("{:?}", wall_clock("").await),
+        _ => {}
     }
     workers_are_really_stopped().await;
     println!("workers_are_really_stopped ... ok");
@@ -36,11 +37,15 @@ async fn main() {
     println!("workers_are_killed_in_a_soak_and_their_notes_count ... ok");
     a_soak_finds_processes_that_do_not_share_their_store().await;
     println!("a_soak_finds_processes_that_do_not_share_their_store ... ok");
+    what_counts_on_the_wall_clock_is_caught().await;
+    println!("what_counts_on_the_wall_clock_is_caught ... ok");
+    a_wall_clock_that_cannot_be_moved_is_not_green().await;
+    println!("a_wall_clock_that_cannot_be_moved_is_not_green ... ok");
 }
 
 /// A soak of worker processes that are stopped and killed; each store for itself, or one for all.
-fn soak(folder: &Path, apart: bool) -> Soak {
-    Soak::new(Arc::new(InFile { path: folder.join("leases"), apart }))
+fn soak(folder: &Path, mark: &'static str) -> Soak {
+    Soak::new(Arc::new(InFile { path: folder.join("leases"), mark }))
         .place(Arc::new(FilePlace { folder: folder.to_owned() }))
         .worker_program(std::env::current_exe().unwrap(), ["worker".to_owned()])
         .seed(11)
@@ -49,7 +54,7 @@ fn soak(folder: &Path, apart: bool) -> Soak {
 
 async fn workers_are_killed_in_a_soak_and_their_notes_count() {
     let folder = tempfile::tempdir().unwrap();
-    let report = soak(folder.path(), false).run().await;
+    let report = soak(folder.path(), "").run().await;
     let cell = report.cells_of(CASE).next().unwrap();
     assert_eq!(report.exit_status(), 0, "{:#?}", verdicts(&report));
     assert_eq!(text(cell, "workers"), "processes");
@@ -60,7 +65,7 @@ async fn workers_are_killed_in_a_soak_and_their_notes_count() {
 
 async fn a_soak_finds_processes_that_do_not_share_their_store() {
     let folder = tempfile::tempdir().unwrap();
-    let report = soak(folder.path(), true).run().await;
+    let report = soak(folder.path(), APART).run().await;
     assert_eq!((report.cells[0].verdict, report.exit_status()), (Verdict::Broken, 1), "{:#?}", verdicts(&report));
 }
 
@@ -73,7 +78,7 @@ const APART: &str = "apart:";
 impl Opener for ByPath {
     async fn backend(&self, url: &str) -> Result<Arc<dyn LeaseBackend>, LeaseError> {
         let own = url.strip_prefix(APART).map(|path| format!("{path}.{}", std::process::id()));
-        Ok(Arc::new(FileToy::new(own.unwrap_or_else(|| url.to_owned()))))
+        Ok(Arc::new(FileToy::new(own.as_deref().unwrap_or(url))))
     }
 
     async fn plain_writer(&self, _url: &str) -> Result<Option<Arc<dyn PlainWriter>>, LeaseError> {
@@ -88,7 +93,8 @@ impl Opener for ByPath {
 #[derive(Debug)]
 struct InFile {
     path: PathBuf,
-    apart: bool,
+    /// What is wrong with it.
+    mark: &'static str,
 }
 
 #[async_trait::async_trait]
@@ -106,8 +112,7 @@ impl Subject for InFile {
     }
 
     fn worker_url(&self) -> Option<String> {
-        let apart = if self.apart { APART } else { "" };
-        Some(format!("{apart}{}", self.path.display()))
+        Some(format!("{}{}", self.mark, self.path.display()))
     }
 
     fn plain_writer(&self) -> Option<Arc<dyn PlainWriter>> {
@@ -119,10 +124,10 @@ impl Subject for InFile {
     }
 }
 
-fn suite(folder: &Path, apart: bool) -> Suite {
+fn suite(folder: &Path, mark: &'static str) -> Suite {
     let places: Vec<Arc<dyn Place>> =
         vec![Arc::new(FilePlace { folder: folder.to_owned() }), Arc::new(MemoryPlace::new())];
-    Suite::new(Arc::new(InFile { path: folder.join("leases"), apart }))
+    Suite::new(Arc::new(InFile { path: folder.join("leases"), mark }))
         .places(places)
         .worker_program(std::env::current_exe().unwrap(), ["worker".to_owned()])
         .trials(2)
@@ -138,12 +143,14 @@ fn text<'a>(cell: &'a Cell, name: &str) -> &'a str {
 }
 
 fn number(cell: &Cell, name: &str) -> u64 {
-    cell.evidence.get(name).and_then(serde_json::Value::as_u64).unwrap_or_default()
+    // Of several trials, the least.
+    let found = cell.evidence.get(name).map(|value| value.get("min").unwrap_or(value));
+    found.and_then(serde_json::Value::as_u64).unwrap_or_default()
 }
 
 async fn workers_are_really_stopped() {
     let folder = tempfile::tempdir().unwrap();
-    let report = suite(folder.path(), false).only("fencing/pause").only("exclusion/across").run().await;
+    let report = suite(folder.path(), "").only("fencing/pause").only("exclusion/across").run().await;
     assert_eq!(report.exit_status(), 0, "{:#?}", verdicts(&report));
     let guarded = |destination| {
         let mut cells = report.cells_of("fencing/pause-past-ttl/guarded");
@@ -170,14 +177,14 @@ async fn workers_are_really_stopped() {
 
 async fn processes_that_do_not_share_their_store_are_caught() {
     let folder = tempfile::tempdir().unwrap();
-    let report = suite(folder.path(), true).only("exclusion/across").run().await;
+    let report = suite(folder.path(), APART).only("exclusion/across").run().await;
     assert!(report.cells.iter().all(|cell| cell.verdict == Verdict::Broken), "{:#?}", verdicts(&report));
     assert_eq!(report.exit_status(), 1);
 }
 
 async fn a_worker_that_does_not_work_is_not_green() {
     let folder = tempfile::tempdir().unwrap();
-    let report = suite(folder.path(), false)
+    let report = suite(folder.path(), "")
         .worker_program("/bin/false", [])
         .only("fencing/pause")
         .only("exclusion/across")
@@ -187,5 +194,57 @@ async fn a_worker_that_does_not_work_is_not_green() {
     let cells: Vec<&Cell> = report.cells.iter().filter(by_process).collect();
     assert!(cells.len() >= 9, "{:#?}", verdicts(&report));
     assert!(cells.iter().all(|cell| cell.verdict == Verdict::Unproven), "{:#?}", verdicts(&report));
+    assert_eq!(report.exit_status(), 3);
+}
+
+/// The cases whose worker's wall clock is moved.
+const WALL_CLOCK: [&str; 3] =
+    ["holder/wall-clock-jump", "holder/wall-clock-jump-without-renewal", "holder/wall-clock-jump-by-hand"];
+
+/// What each of them says of a toy with something wrong.
+async fn wall_clock(mark: &'static str) -> Vec<(Verdict, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let report = suite(folder.path(), mark).trials(1).only(WALL_CLOCK[0]).run().await;
+    told(&report)
+}
+
+fn told(report: &Report) -> Vec<(Verdict, String)> {
+    let cases: Vec<_> = report.cells.iter().map(|cell| cell.case.as_str()).collect();
+    assert_eq!(cases, WALL_CLOCK);
+    report.cells.iter().map(|cell| (cell.verdict, cell.finding.clone().unwrap_or_default())).collect()
+}
+
+async fn what_counts_on_the_wall_clock_is_caught() {
+    let mut runs = tokio::task::JoinSet::new();
+    for wall in [OnWallClock::Nothing, OnWallClock::Deadlines, OnWallClock::Records, OnWallClock::Tokens] {
+        runs.spawn(async move { (wall, wall_clock(wall.mark()).await) });
+    }
+    for (wall, told) in runs.join_all().await {
+        let verdict = if wall == OnWallClock::Nothing { Verdict::Kept } else { Verdict::Broken };
+        assert!(told.iter().all(|(seen, _)| *seen == verdict), "{wall:?}: {told:#?}");
+        let says = match wall {
+            OnWallClock::Nothing => "",
+            OnWallClock::Deadlines => "ns are left",
+            OnWallClock::Records => "granted to",
+            OnWallClock::Tokens => "is not larger",
+        };
+        assert!(told.iter().any(|(_, finding)| finding.contains(says)), "{wall:?}: {told:#?}");
+    }
+}
+
+async fn a_wall_clock_that_cannot_be_moved_is_not_green() {
+    let own = std::env::current_exe().unwrap();
+    let no_compiler = std::process::Command::new(&own).arg("wall-clock").env("PATH", "/nowhere").output().unwrap();
+    let told_there = String::from_utf8(no_compiler.stdout).unwrap();
+    assert_eq!(told_there.matches("(Unproven, \"`cc` cannot be run").count(), 3, "{told_there}");
+
+    // Into this worker nothing is preloaded, as into a static program.
+    let folder = tempfile::tempdir().unwrap();
+    let bare = ["-u", "LD_PRELOAD", own.to_str().unwrap(), "worker"].map(ToOwned::to_owned);
+    let suite = suite(folder.path(), "").worker_program("/usr/bin/env", bare).trials(1);
+    let report = suite.only(WALL_CLOCK[0]).run().await;
+    let is_unproven =
+        |(verdict, finding): &(Verdict, String)| *verdict == Verdict::Unproven && finding.contains("preloads nothing");
+    assert!(told(&report).iter().all(is_unproven), "{:#?}", told(&report));
     assert_eq!(report.exit_status(), 3);
 }

@@ -138,4 +138,8 @@ impl Subject for InMemory {
     fn lives_in_process(&self) -> bool {
         true
     }
+
+    fn own_store_url(&self) -> Option<String> {
+        Some("memory:".to_owned())
+    }
 }

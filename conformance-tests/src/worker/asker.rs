@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// What the holder of one lease was told. Times are on the boot clock, read by the holder itself and not taken from the guard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,10 @@ pub struct Seen {
     pub permits_after_loss: u64,
     /// The longest time between two rounds of asking: what the machine did not let the holder see.
     pub longest_gap_ns: u64,
+    /// The most that a permit said is left.
+    pub most_left_ns: u64,
+    /// The least that a permit said is left: what was left when a renewal came.
+    pub least_left_ns: u64,
 }
 
 /// A loss, as the holder learned of it.
@@ -46,8 +50,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug, Default)]
 pub(super) struct Asker {
     watched: Arc<Mutex<HashMap<String, Arc<Watched>>>>,
+    /// Waits for the loss of each.
+    listeners: HashMap<String, JoinHandle<()>>,
     over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -64,11 +70,12 @@ impl Asker {
     pub(super) fn watch(&mut self, name: String, guard: LeaseGuard) -> Result<(), String> {
         let watched = Arc::new(Watched { guard, seen: Mutex::default() });
         let listener = Arc::clone(&watched);
-        tokio::spawn(async move {
+        let listening = tokio::spawn(async move {
             // Ends with the lease: it is lost, or given up with the worker.
             listener.guard.lost().await;
             listener.seen().signalled_ns = now_ns();
         });
+        self.listeners.insert(name.clone(), listening);
         lock(&self.watched).insert(name, watched);
         if self.thread.is_none() {
             let (all, over) = (Arc::clone(&self.watched), Arc::clone(&self.over));
@@ -81,6 +88,27 @@ impl Asker {
     /// What was seen of one lease so far.
     pub(super) fn seen(&self, name: &str) -> Option<Seen> {
         lock(&self.watched).get(name).map(|watched| watched.seen().clone())
+    }
+
+    /// Gives the guard of a watched lease back.
+    ///
+    /// # Cancel safety
+    /// The guard is dropped.
+    pub(super) async fn give_back(&mut self, name: &str) -> Option<LeaseGuard> {
+        let mut watched = lock(&self.watched).remove(name)?;
+        if let Some(listener) = self.listeners.remove(name) {
+            listener.abort();
+            // It ends at once, or has ended before.
+            drop(listener.await);
+        }
+        loop {
+            // The thread that asks may be in the middle of a round.
+            match Arc::try_unwrap(watched) {
+                Ok(watched) => return Some(watched.guard),
+                Err(shared) => watched = shared,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 
@@ -119,6 +147,8 @@ impl Watched {
         match answer {
             Ok(permit) => {
                 let left = u64::try_from(permit.remaining().as_nanos()).unwrap_or(u64::MAX);
+                seen.most_left_ns = seen.most_left_ns.max(left);
+                seen.least_left_ns = if seen.permits == 0 { left } else { seen.least_left_ns.min(left) };
                 seen.permits = seen.permits.saturating_add(1);
                 seen.last_permit_ns = asked_ns;
                 seen.last_deadline_ns = now_ns().saturating_add(left);

@@ -3,6 +3,7 @@
 use super::process::{Process, WorkerProgram};
 use super::protocol::{Answer, Command, Reply, Request};
 use super::thread::Thread;
+use super::wall_clock::WallClock;
 use crate::soak::Note;
 use crate::subject::Opener;
 use std::sync::Arc;
@@ -30,7 +31,12 @@ enum Link {
 impl Worker {
     /// Starts a worker in a process of its own.
     pub(crate) fn process(program: &WorkerProgram) -> Result<Self, String> {
-        Process::start(program).map(|process| Self::on(Link::Process(Box::new(process))))
+        Process::start(program, None).map(|process| Self::on(Link::Process(Box::new(process))))
+    }
+
+    /// Starts a worker in a process of its own, on a wall clock that can be moved.
+    pub(crate) fn on_clock(program: &WorkerProgram, clock: &WallClock) -> Result<Self, String> {
+        Process::start(program, Some(clock)).map(|process| Self::on(Link::Process(Box::new(process))))
     }
 
     /// Starts a worker on a thread of this process, with a runtime of its own.

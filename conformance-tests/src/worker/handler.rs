@@ -3,6 +3,7 @@
 use super::asker::Asker;
 use super::outlet::Outlet;
 use super::protocol::{Answer, Command, How, Reply, Request, Told};
+use crate::faults::at_calls;
 use crate::soak::Work;
 use crate::subject::{Opener, PlainWriter, TestDestination};
 use lease_core::hold::{HoldOptions, Keeper};
@@ -12,7 +13,7 @@ use lease_core::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The longest that one command may take, so that a store that never answers cannot hold the suite up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -97,10 +98,19 @@ impl Handler {
             }
             Command::Prepare { slot, lease, at, add } => self.prepare(slot, &lease, at, &add).await,
             Command::WritePrepared { slot, how } => self.write_prepared(&slot, how).await,
-            Command::Watch { lease, resource, ttl_ms } => self.watch(lease, &resource, ttl_ms).await,
+            Command::Watch { lease, resource, ttl_ms, renews } => self.watch(lease, &resource, ttl_ms, renews).await,
             Command::Watched { lease } => {
                 let seen = self.asker.seen(&lease).ok_or_else(|| format!("no watched lease `{lease}`"))?;
                 Ok(Answer::Watched { seen })
+            }
+            Command::ReleaseWatched { lease } => {
+                let guard = self.asker.give_back(&lease).await.ok_or_else(|| format!("no watched lease `{lease}`"))?;
+                Ok(Answer::Released { how: format!("{:?}", guard.release().await.map_err(text)?) })
+            }
+            Command::Clocks => {
+                let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|e| e.to_string())?;
+                let wall_ns = u64::try_from(wall.as_nanos()).map_err(|e| e.to_string())?;
+                Ok(Answer::Clocks { wall_ns, boot_ns: now_ns() })
             }
             Command::Soak { orders } => {
                 let backend = self.backend.clone().ok_or("not connected")?;
@@ -139,14 +149,24 @@ impl Handler {
         }
     }
 
-    async fn watch(&mut self, name: String, resource: &str, ttl_ms: u64) -> Result<Answer, String> {
-        let keeper = match self.keeper.take() {
-            Some(keeper) => keeper,
-            None => Keeper::start(self.backend.clone().ok_or("not connected")?).map_err(text)?,
-        };
-        let keeper = self.keeper.insert(keeper);
+    async fn watch(&mut self, name: String, resource: &str, ttl_ms: u64, renews: bool) -> Result<Answer, String> {
+        let backend = self.backend.clone().ok_or("not connected")?;
         let ttl = Duration::from_millis(ttl_ms);
-        match keeper.acquire(resource, ttl, HoldOptions::default()).await.map_err(text)? {
+        let acquired = if renews {
+            let keeper = match self.keeper.take() {
+                Some(keeper) => keeper,
+                None => Keeper::start(backend).map_err(text)?,
+            };
+            let keeper = self.keeper.insert(keeper);
+            keeper.acquire(resource, ttl, HoldOptions::default()).await.map_err(text)?
+        } else {
+            let bench = at_calls(backend, PATIENCE);
+            let keeper = Keeper::start(bench.client().await.map_err(text)?).map_err(text)?;
+            let acquired = keeper.acquire(resource, ttl, HoldOptions::default()).await.map_err(text)?;
+            bench.path().black_hole(true);
+            acquired
+        };
+        match acquired {
             Some(guard) => {
                 let token = guard.token().cloned();
                 self.asker.watch(name, guard)?;

@@ -8,6 +8,7 @@ mod process;
 mod protocol;
 mod stdio;
 mod thread;
+mod wall_clock;
 
 pub use asker::{Seen, SeenLoss};
 pub(crate) use driver::Worker;
@@ -16,3 +17,4 @@ pub(crate) use outlet::Outlet;
 pub(crate) use process::WorkerProgram;
 pub use protocol::{Answer, Command, How, Reply, Request, Said, Told};
 pub use stdio::run_stdio;
+pub(crate) use wall_clock::WallClock;

@@ -1,6 +1,7 @@
 //! A worker in a process of its own, really stopped by a signal.
 
 use super::protocol::{Reply, Request, Said};
+use super::wall_clock::WallClock;
 use crate::soak::Note;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
@@ -28,9 +29,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(program: &WorkerProgram) -> Result<Self, String> {
+    /// Starts it, on a wall clock of its own where one is given.
+    pub(super) fn start(program: &WorkerProgram, clock: Option<&WallClock>) -> Result<Self, String> {
         let mut child = Command::new(&program.path)
             .args(&program.args)
+            .envs(clock.into_iter().flat_map(WallClock::environment))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())

@@ -79,12 +79,21 @@ pub enum Command {
         resource: String,
         /// The TTL that is asked for.
         ttl_ms: u64,
+        /// Whether a renewal can reach the store. Where none can, the lease ends at its first deadline.
+        renews: bool,
     },
     /// Tells what the thread that asks for permits has seen of a watched lease.
     Watched {
         /// Which lease.
         lease: String,
     },
+    /// Releases a watched lease through its guard, and asks for no more permits.
+    ReleaseWatched {
+        /// Which lease.
+        lease: String,
+    },
+    /// Tells what the worker's clocks say.
+    Clocks,
     /// Begins to work on leases at random, and notes every operation, until [`Rest`](Self::Rest).
     Soak {
         /// What to do.
@@ -203,6 +212,13 @@ pub enum Answer {
     Watched {
         /// By the thread that asks for permits.
         seen: Seen,
+    },
+    /// What the clocks say.
+    Clocks {
+        /// The wall clock, since 1970.
+        wall_ns: u64,
+        /// The boot clock, right afterwards.
+        boot_ns: u64,
     },
     /// It failed.
     Failed {

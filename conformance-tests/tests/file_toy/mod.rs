@@ -3,16 +3,17 @@
 pub mod place;
 
 use lease_core::{
-    Acquisition, Attempt, Authority, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence, ForceRelease,
-    Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation,
-    Release, Renewal, ResourceName, SharedClock, SystemClock,
+    Acquisition, Attempt, Authority, BootId, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence,
+    ForceRelease, Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage,
+    Operation, Release, Renewal, ResourceName, SharedClock, SystemClock,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 /// Does one step on the file's content, alone: other processes wait. A process that is killed in it has done all of it or nothing.
 pub fn step<S: Default + Serialize + DeserializeOwned, T>(path: &Path, work: impl FnOnce(&mut S) -> T) -> T {
@@ -31,6 +32,7 @@ pub fn step<S: Default + Serialize + DeserializeOwned, T>(path: &Path, work: imp
 #[derive(Clone, Debug)]
 pub struct FileToy {
     path: PathBuf,
+    wall: OnWallClock,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -50,45 +52,97 @@ struct Record {
 }
 
 impl Record {
-    fn is_live(&self) -> bool {
-        !self.released && now_ns() < self.expires_ns
+    fn is_live(&self, now_ns: u64) -> bool {
+        !self.released && now_ns < self.expires_ns
     }
 }
 
-fn now_ns() -> u64 {
-    SystemClock.now().as_nanos()
+/// What is counted on the wall clock, which jumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnWallClock {
+    #[default]
+    Nothing,
+    Deadlines,
+    Records,
+    Tokens,
 }
 
-fn after(ttl: Duration) -> u64 {
-    SystemClock.now().saturating_add(ttl).as_nanos()
+impl OnWallClock {
+    const ALL: [Self; 4] = [Self::Nothing, Self::Deadlines, Self::Records, Self::Tokens];
+
+    /// Marks the path of such a toy.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Nothing => "",
+            Self::Deadlines => "wall-deadlines:",
+            Self::Records => "wall-records:",
+            Self::Tokens => "wall-tokens:",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct WallClock;
+
+#[async_trait::async_trait]
+impl Clock for WallClock {
+    fn now(&self) -> BootInstant {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        BootInstant::ZERO.saturating_add(wall)
+    }
+
+    fn boot_id(&self) -> BootId {
+        SystemClock.boot_id()
+    }
+
+    async fn sleep_until(&self, at: BootInstant) {
+        while self.now() < at {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
 }
 
 impl FileToy {
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+    /// In the file at `path`, which may begin with the mark of what is wrong.
+    pub fn new(path: &str) -> Self {
+        let marked =
+            |wall: &OnWallClock| path.strip_prefix(wall.mark()).map(|path| Self { path: path.into(), wall: *wall });
+        OnWallClock::ALL.iter().rev().find_map(marked).unwrap()
+    }
+
+    fn now_ns(&self) -> u64 {
+        if self.wall == OnWallClock::Records { WallClock.now().as_nanos() } else { SystemClock.now().as_nanos() }
+    }
+
+    fn after(&self, ttl: Duration) -> u64 {
+        BootInstant::from_nanos(self.now_ns()).saturating_add(ttl).as_nanos()
+    }
+
+    fn next(&self, last_value: u64) -> u64 {
+        if self.wall == OnWallClock::Tokens { WallClock.now().as_nanos() } else { last_value + 1 }
     }
 
     fn grant(&self, attempt: &Attempt, ttl: Duration) -> Result<Option<u64>, LeaseError> {
-        let owner = attempt.owner().reveal();
+        let (owner, now_ns) = (attempt.owner().reveal(), self.now_ns());
         step(&self.path, |store: &mut Store| {
             let found = store.records.get(attempt.resource().as_str());
             let own = found.filter(|record| record.owner == owner);
-            if store.spent.contains(&owner) || own.is_some_and(|record| !record.is_live()) {
+            if store.spent.contains(&owner) || own.is_some_and(|record| !record.is_live(now_ns)) {
                 let resource = attempt.resource().clone();
                 return Err(LeaseError::AttemptOver { resource, reason: "it has ended" });
             }
             if let Some(own) = own {
                 return Ok(Some(own.value));
             }
-            if found.is_some_and(Record::is_live) {
+            if found.is_some_and(|record| record.is_live(now_ns)) {
                 return Ok(None);
             }
-            store.last_value += 1;
+            store.last_value = self.next(store.last_value);
             let record = Record {
                 owner,
                 holder: attempt.holder().as_str().into(),
                 value: store.last_value,
-                expires_ns: after(ttl),
+                expires_ns: self.after(ttl),
                 released: false,
             };
             store.records.insert(attempt.resource().as_str().into(), record);
@@ -113,12 +167,12 @@ impl LeaseBackend for FileToy {
     }
 
     fn clock(&self) -> SharedClock {
-        SystemClock::shared()
+        if self.wall == OnWallClock::Deadlines { Arc::new(WallClock) } else { SystemClock::shared() }
     }
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let ttl = self.limits().granted_ttl(attempt.ttl())?;
-        let sent = attempt.begin_send(SystemClock.now(), ttl)?;
+        let sent = attempt.begin_send(self.clock().now(), ttl)?;
         let first = sent.first_sent();
         let answer = self.grant(attempt, ttl);
         sent.answered();
@@ -131,11 +185,11 @@ impl LeaseBackend for FileToy {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
-        let sent = SystemClock.now();
+        let sent = self.clock().now();
         let renewed = step(&self.path, |store: &mut Store| {
             let record = store.records.get_mut(lease.resource().as_str())?;
-            let own = record.is_live() && record.owner == lease.owner().reveal();
-            own.then(|| record.expires_ns = record.expires_ns.max(after(lease.granted_ttl())))
+            let own = record.is_live(self.now_ns()) && record.owner == lease.owner().reveal();
+            own.then(|| record.expires_ns = record.expires_ns.max(self.after(lease.granted_ttl())))
         });
         Ok(match renewed {
             Some(()) => Renewal::Renewed(lease.renewed(sent)),
@@ -148,7 +202,7 @@ impl LeaseBackend for FileToy {
         let ended = step(&self.path, |store: &mut Store| {
             let record = store.records.get_mut(lease.resource().as_str());
             record.filter(|record| record.owner == lease.owner().reveal()).is_some_and(|record| {
-                record.released = record.released || record.is_live();
+                record.released = record.released || record.is_live(self.now_ns());
                 record.released
             })
         });
@@ -170,12 +224,12 @@ impl LeaseBackend for FileToy {
 
     async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
         let force = |store: &mut Store| {
-            let live = store.records.get_mut(order.resource().as_str()).filter(|record| record.is_live());
+            let live = store.records.get_mut(order.resource().as_str()).filter(|record| record.is_live(self.now_ns()));
             match live {
                 None => Forced::NotHeld,
                 Some(record) if record.value != order.value() => Forced::OtherGrant { value: record.value },
                 Some(record) => {
-                    record.expires_ns = now_ns();
+                    record.expires_ns = self.now_ns();
                     store.spent.push(record.owner.clone());
                     Forced::Ended
                 }
@@ -186,8 +240,8 @@ impl LeaseBackend for FileToy {
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
         Ok(step(&self.path, |store: &mut Store| match store.records.get(resource.as_str()) {
-            Some(record) if record.is_live() => {
-                let left = BootInstant::from_nanos(record.expires_ns).saturating_since(SystemClock.now());
+            Some(record) if record.is_live(self.now_ns()) => {
+                let left = Duration::from_nanos(record.expires_ns.saturating_sub(self.now_ns()));
                 Inspection::held(Listed::new(resource.clone(), record.holder.clone(), Some(record.value), left))
             }
             record => Inspection::free(record.map(|record| record.value)),
@@ -201,7 +255,7 @@ impl LeaseBackend for FileToy {
     async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
         Ok(step(&self.path, |store: &mut Store| {
             let before = store.records.len();
-            store.records.retain(|_, record| record.is_live());
+            store.records.retain(|_, record| record.is_live(self.now_ns()));
             CleanUp::removed(before.abs_diff(store.records.len()).try_into().unwrap())
         }))
     }

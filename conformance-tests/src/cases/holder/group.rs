@@ -48,6 +48,7 @@ impl Group {
                 lease: at.to_string(),
                 resource: name.as_str().to_owned(),
                 ttl_ms: millis(self.ttl.duration()),
+                renews: true,
             };
             let reply = self.worker.call(watch).await.map_err(|e| Stop::NotTried(format!("cannot hold: {e}")))?;
             if !matches!(reply.answer, Answer::Acquired { .. }) {

@@ -6,6 +6,7 @@ mod ends;
 mod fault;
 mod group;
 mod shifted;
+mod wall;
 
 use super::{Case, case};
 use crate::judge::Rule;
@@ -58,6 +59,30 @@ pub(super) const CASES: &[Case] = &[
         "holder/renewal-stops-with-guard",
         "Nothing renews after a guard has gone with a panic, an aborted task or a drop.",
         "Three guards with short TTLs go in these ways. No renewal may begin afterwards, and another client must be able to take each lease."
+    ),
+    case!(
+        Alone,
+        wall::renewed,
+        Rule::Core,
+        "holder/wall-clock-jump",
+        "Wall-clock jumps of hours at the worker cost no lease: it is renewed, excludes others and is released as ever.",
+        "A worker process holds a guarded lease; its wall clock jumps by three hours, ahead and behind, before the acquisition, between renewals, and thousands of times while renewals are under way. No loss; no permit may say that more than the TTL is left; a client elsewhere and a worker whose clock is three hours ahead must be told `Held`; the release must be `Released`, and later tokens larger. The worker tells what its clock says before and after each jump. Only the wall clock that the C library tells is moved."
+    ),
+    case!(
+        Alone,
+        wall::not_renewed,
+        Rule::Core,
+        "holder/wall-clock-jump-without-renewal",
+        "A lease that nothing renews ends at its real deadline, wherever the wall clock jumps to.",
+        "A worker process holds a guarded lease whose renewals reach nobody; after the acquisition its wall clock jumps by three hours ahead, by six behind, and back. The loss must not come before the deadline, no permit after it, and nobody else may be granted the lease before it."
+    ),
+    case!(
+        Alone,
+        wall::plain_lease,
+        Rule::Core,
+        "holder/wall-clock-jump-by-hand",
+        "A lease that is acquired and renewed by hand does not mind wall-clock jumps of hours either.",
+        "A worker process acquires, renews and releases without a guard, while its wall clock jumps by three hours before, between and during the calls; the evidence says into how many renewals a jump fell. The lease must say what is left by the real deadline, others must be told `Held` until then, and renewal and release afterwards be `Lost` and `NotHeld`."
     ),
     case!(
         Alone,

@@ -57,7 +57,7 @@ fn outcome(run: &Run, case: &'static str, destination: Option<String>, result: R
     let (observed, evidence) = match result {
         Ok(evidence) => (Observed::Held { trials: 1 }, evidence),
         Err(Stop::Refuted(finding)) => (Observed::Refuted { trial: 1, finding }, Evidence::new()),
-        Err(Stop::NotTried(reason)) => (Observed::NotTried { reason }, Evidence::new()),
+        Err(Stop::NotTried(reason) | Stop::Wants(_, reason)) => (Observed::NotTried { reason }, Evidence::new()),
     };
     Outcome {
         case,
