@@ -6,7 +6,7 @@ use super::grant::Grant;
 use super::keeper::Keeper;
 use super::loss::{EnsureError, Loss};
 use super::permit::{Permit, StaleBehaviour};
-use crate::{FencingToken, HandOver, LeaseError, Release, ResourceName};
+use crate::{FencingToken, HandOver, Lease, LeaseError, Release, ResourceName};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,35 @@ impl LeaseGuard {
         self.token.as_ref()
     }
 
-    /// Gives permission to begin protected work, whose behaviour in a stale worker is declared.
+    /// The data of the grant as of its latest renewal, for the fence of the lease's own store ([`StaleBehaviour::Transactional`]).
+    ///
+    /// Renewing and releasing are the guard's business: whoever releases these data makes the guard lost.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.grant.lease()
+    }
+
+    /// Gives permission to begin protected work, whose behaviour in a stale worker is declared: [`StaleBehaviour`] shows with each
+    /// declaration what it asks of the code that follows. Ask for one before each new piece of work; it says "may begin", not "is exclusive".
+    ///
+    /// ```
+    /// use lease_core::hold::{HoldOptions, Keeper, LossCause, StaleBehaviour};
+    /// use lease_core::{ManualClock, memory::{MemoryBackend, MemoryStore}};
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let clock = ManualClock::new();
+    /// let keeper = Keeper::start(Arc::new(MemoryBackend::on(MemoryStore::on_clock(clock.shared())?)))?;
+    /// let guard = keeper.acquire("accounts/42", Duration::from_secs(10), HoldOptions::default()).await?.ok_or("held")?;
+    /// let permit = guard.permit(StaleBehaviour::Fenced)?;
+    /// assert!(permit.token().is_some());
+    ///
+    /// clock.advance(Duration::from_secs(60)); // the machine sleeps
+    /// assert!(permit.remaining().is_zero(), "a permit that was given before takes nothing back: the destination has to refuse");
+    /// let loss = guard.permit(StaleBehaviour::Fenced).unwrap_err();
+    /// assert_eq!(loss.cause(), LossCause::Expired);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// The loss, once the guard is lost; a process that slept past the deadline learns it here.
@@ -117,6 +145,36 @@ impl LeaseGuard {
     }
 
     /// Runs `work` and stops polling it when the lease is lost. The guard is lent to the work, for permits; release it afterwards.
+    ///
+    /// The work ends at its next `await`: what has no `await` is not stopped, and what it spawned or sent before goes on. So it asks for a
+    /// permit before each effect.
+    ///
+    /// ```
+    /// use lease_core::hold::{HoldOptions, Keeper, RunError, StaleBehaviour};
+    /// use lease_core::memory::MemoryBackend;
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// # async fn write(_page: u32, permit: lease_core::hold::Permit) -> Result<(), std::io::Error> { permit.committed(); Ok(()) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let keeper = Keeper::start(Arc::new(MemoryBackend::new()?))?;
+    /// let guard = keeper.acquire("nightly-report", Duration::from_secs(10), HoldOptions::default()).await?.ok_or("held")?;
+    /// let report = guard.run(async |guard| {
+    ///     for page in 1..=3 {
+    ///         let permit = guard.permit(StaleBehaviour::Fenced).map_err(std::io::Error::other)?;
+    ///         write(page, permit).await?;
+    ///     }
+    ///     Ok::<_, std::io::Error>(3)
+    /// });
+    /// match report.await {
+    ///     Ok(pages) => assert_eq!(pages, 3),
+    ///     // Another worker may have begun. Nothing more is written here; what was written is as good as its declaration.
+    ///     Err(RunError::Lost(loss)) => return Err(loss.into()),
+    ///     // The lease was held all the time, so this is the work's own failure. Release and report it.
+    ///     Err(RunError::Work(error)) => return Err(error.into()),
+    /// }
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`RunError::Lost`] when the lease was lost before the work's result was there, [`RunError::Work`] when the work itself failed.

@@ -4,7 +4,8 @@ use crate::bench::{STEP, TTL, bench};
 use lease_core::hold::{HoldOptions, LeaseGuard, LossCause, StaleBehaviour};
 use lease_core::testing::Fault;
 use lease_core::{
-    Clock as _, Effect, ForceRelease, Forced, HolderLabel, LeaseBackend as _, LeaseExt as _, Operation, Release,
+    Clock as _, Effect, FenceError, FencedRegister as _, ForceRelease, Forced, HolderLabel, LeaseBackend as _,
+    LeaseExt as _, Operation, Release,
 };
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ async fn a_grant_that_was_ended_by_force_is_revoked_at_its_next_renewal() {
     let guard = bench.acquire().await;
     assert_eq!(bench.rival.force_release(&order(&guard)).await.unwrap(), Forced::Ended);
     assert_eq!(guard.loss(), None, "nothing here can know it yet; the destination's guard is what protects the data");
+    let refused = bench.rival.write(&guard.lease(), "late").await;
+    assert!(matches!(refused, Err(FenceError::Refused { .. })), "the fence of the lease's own store does: {refused:?}");
     bench.pass(TTL / 3).await;
     assert_eq!(guard.loss().unwrap().cause(), LossCause::Revoked);
     assert_eq!(guard.permit(StaleBehaviour::Fenced).unwrap_err().cause(), LossCause::Revoked);

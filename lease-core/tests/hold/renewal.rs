@@ -16,6 +16,7 @@ async fn it_renews_after_a_third_of_the_ttl_and_keeps_the_token() {
     bench.pass(TTL * 10).await;
     assert_eq!(guard.loss(), None);
     assert_eq!(guard.token().cloned(), token);
+    assert_eq!(guard.lease().remaining(), guard.remaining(), "the data are those of the latest renewal");
     let renewals = bench.backend.calls(Operation::Renew);
     assert!((30..=40).contains(&renewals), "{renewals} renewals in ten TTLs");
     assert!(bench.rival.try_acquire("r", TTL).await.unwrap().is_none());
