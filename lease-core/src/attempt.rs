@@ -12,6 +12,45 @@ use std::time::Duration;
 /// [unknown](crate::Effect::Unknown): repeating the same attempt finds the grant that it made, with the same token, and
 /// the deadline still counts from the *first* send. When nobody wants it any more,
 /// [`abandon`](crate::LeaseBackend::abandon) it. Clones are the same attempt.
+///
+/// ```
+/// use lease_core::memory::MemoryBackend;
+/// use lease_core::testing::{Fault, Scripted};
+/// use lease_core::{Acquisition, Attempt, Effect, LeaseBackend, LeaseError, Operation, Release, ResourceName, Ttl};
+/// use std::{sync::Arc, time::Duration};
+///
+/// /// Repeats the attempt as long as nobody knows what became of it, and at last gives it up.
+/// async fn settle(store: &dyn LeaseBackend, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
+///     for _ in 0..3 {
+///         match store.acquire(attempt).await {
+///             Err(error) if error.effect() == Effect::Unknown => {}
+///             known => return known,
+///         }
+///     }
+///     // Whatever it made ends here, and what is still on its way makes nothing. If this fails too, the TTL ends it.
+///     store.abandon(attempt).await?;
+///     Err(LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: "it was given up" })
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LeaseError> {
+/// // A store that makes the grant, and whose reply is lost on its way back.
+/// let store = Scripted::new(Arc::new(MemoryBackend::new()?));
+/// store.next(Operation::Acquire, Fault::ReplyLost);
+/// let (name, ttl) = (ResourceName::parse("accounts/42")?, Ttl::parse(Duration::from_secs(10))?);
+/// let attempt = Attempt::new(name.clone(), ttl)?;
+/// let Acquisition::Acquired(lease) = settle(&store, &attempt).await? else { panic!("it is free") };
+/// assert_eq!(lease.token().map(|token| token.value()), Some(1), "the repeat found the grant; it made no second one");
+///
+/// // A new attempt is no repeat: it would wait for a grant that nobody knows of.
+/// assert!(matches!(store.acquire(&Attempt::new(name.clone(), ttl)?).await?, Acquisition::Held(_)));
+/// assert_eq!(store.release(&lease).await?, Release::Released);
+///
+/// // The replies stay away: given up, the attempt leaves nothing behind.
+/// store.always(Operation::Acquire, Some(Fault::ReplyLost));
+/// assert!(settle(&store, &Attempt::new(name.clone(), ttl)?).await.is_err());
+/// assert!(store.inspect(&name).await?.held.is_none());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Attempt {
     resource: ResourceName,

@@ -48,6 +48,31 @@ pub trait LeaseBackend: std::fmt::Debug + Send + Sync {
 
     /// Tries once to get the lease; never waits for another holder.
     ///
+    /// After an error whose [effect](LeaseError::effect) is unknown, the *same* attempt is repeated, and at last abandoned:
+    ///
+    /// ```
+    /// # use lease_core::{testing::*, *};
+    /// # use std::{sync::Arc, time::Duration};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LeaseError> {
+    /// # let store = Scripted::new(Arc::new(memory::MemoryBackend::new()?));
+    /// # store.next(Operation::Acquire, Fault::RequestLost);
+    /// let attempt = Attempt::new(ResourceName::parse("accounts/42")?, Ttl::parse(Duration::from_secs(10))?)?;
+    /// let mut answer = store.acquire(&attempt).await;
+    /// if answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown) {
+    ///     answer = store.acquire(&attempt).await; // finds what the first one made, or makes it now
+    /// }
+    /// if answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown) {
+    ///     store.abandon(&attempt).await?; // what is still on its way makes nothing any more
+    /// }
+    /// match answer? {
+    ///     Acquisition::Acquired(lease) => assert!(!lease.is_past_deadline()),
+    ///     Acquisition::Held(held) => println!("look again in {:?}", held.remaining),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// A [`Keeper`](crate::hold::Keeper) does so by itself; [`LeaseExt`](crate::LeaseExt) abandons at once.
+    ///
     /// # Cancel safety
     /// As the trait says: repeat the same attempt to find out what became of it, or abandon it.
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError>;

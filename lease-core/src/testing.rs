@@ -1,25 +1,96 @@
 //! A test kit for applications: a backend whose next calls fail as scripted.
 //!
 //! Together with [`MemoryStore`](crate::memory::MemoryStore) on a [`ManualClock`](crate::ManualClock) it puts a program's own
-//! stale-worker path under test, without a server and without waiting.
+//! stale-worker path under test, without a server and without waiting. Three things are worth a test in every application.
+//!
+//! # A stale worker's write is refused
+//!
+//! Give the code under test a way to wait in the middle. In the test that is where a whole other life takes place: the machine sleeps past
+//! the TTL, another worker gets the lease and does the same work.
 //!
 //! ```
-//! use lease_core::hold::{HoldOptions, Keeper, LossCause, StaleBehaviour};
+//! use lease_core::hold::{HoldOptions, Keeper, LeaseGuard, StaleBehaviour};
+//! use lease_core::memory::{MemoryBackend, MemoryDestination, MemoryStore};
+//! use lease_core::{DestinationExt, GuardError, GuardedDestination, ManualClock, Refusal};
+//! use std::{error::Error, future::Future, sync::Arc, time::Duration};
+//!
+//! /// The code under test. In the program, `pause` is whatever takes its time there, such as `async {}`.
+//! async fn add_ten(guard: &LeaseGuard, accounts: &MemoryDestination, pause: impl Future<Output = ()>) -> Result<(), GuardError> {
+//!     let permit = guard.permit(StaleBehaviour::Fenced).expect("a permit");
+//!     let token = permit.token().expect("a token").clone();
+//!     accounts.seal(guard.resource(), &token).await?;
+//!     let balance = accounts.read(guard.resource()).await?.value.unwrap_or_default();
+//!     pause.await;
+//!     let answer = accounts.write(guard.resource(), &token, &format!("{balance}+10")).await;
+//!     if answer.is_ok() { permit.committed() } else { permit.refused() }
+//!     answer
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn Error>> {
+//! let clock = ManualClock::new();
+//! let store = MemoryStore::on_clock(clock.shared())?;
+//! let accounts = MemoryDestination::new();
+//! // Two processes: two clients of one store.
+//! let a = Keeper::start(Arc::new(MemoryBackend::on(store.clone())))?;
+//! let b = Keeper::start(Arc::new(MemoryBackend::on(store)))?;
+//! let ttl = Duration::from_secs(10);
+//!
+//! let old = a.acquire("accounts/42", ttl, HoldOptions::default()).await?.ok_or("held")?;
+//! accounts.trust(old.token().ok_or("no token")?.authority()).await?;
+//! let another_works = async {
+//!     clock.advance(ttl * 2);
+//!     let new = b.acquire("accounts/42", ttl, HoldOptions::default()).await.unwrap().expect("the old one has expired");
+//!     add_ten(&new, &accounts, async {}).await.unwrap();
+//! };
+//! let answer = add_ten(&old, &accounts, another_works).await;
+//! assert!(matches!(answer, Err(GuardError::Refused { refusal: Refusal::Stale { .. }, .. })));
+//! assert_eq!(accounts.read(old.resource()).await?.value.as_deref(), Some("+10"), "the new worker's, and that once");
+//!
+//! // The control: where nothing checks the token, the very same write lands. If it did not, the test would prove nothing.
+//! accounts.write_plain(old.resource(), "stale");
+//! assert_eq!(accounts.read(old.resource()).await?.value.as_deref(), Some("stale"));
+//! # Ok(()) }
+//! ```
+//!
+//! # The work stops when the lease is lost
+//!
+//! ```
+//! use lease_core::hold::{HoldOptions, Keeper, LossCause, RunError};
 //! use lease_core::memory::{MemoryBackend, MemoryStore};
-//! use lease_core::testing::Scripted;
-//! use lease_core::ManualClock;
+//! use lease_core::testing::{Fault, Scripted};
+//! use lease_core::{ManualClock, Operation};
 //! use std::{sync::Arc, time::Duration};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let clock = ManualClock::new();
-//! let backend = Arc::new(Scripted::new(Arc::new(MemoryBackend::on(MemoryStore::on_clock(clock.shared())?))));
-//! let keeper = Keeper::start(backend)?;
-//! let guard = keeper.acquire("r", Duration::from_secs(10), HoldOptions::default()).await?.expect("free");
-//! clock.advance(Duration::from_secs(60)); // the machine slept
-//! let loss = guard.permit(StaleBehaviour::Fenced).expect_err("the first touch tells");
-//! assert_eq!(loss.cause(), LossCause::Expired);
+//! let store = Arc::new(Scripted::new(Arc::new(MemoryBackend::on(MemoryStore::on_clock(clock.shared())?))));
+//! let keeper = Keeper::start(store.clone())?;
+//! let guard = keeper.acquire("report", Duration::from_secs(9), HoldOptions::default()).await?.ok_or("held")?;
+//! store.always(Operation::Renew, Some(Fault::Silent)); // from now on nothing is heard of the store
+//!
+//! let mut pages = 0;
+//! let result = guard.run(async |_| loop {
+//!     pages += 1;
+//!     clock.advance(Duration::from_secs(1)); // a page takes a second
+//!     tokio::task::yield_now().await; // and others have their turn
+//!     if pages == 100 {
+//!         break Ok::<_, std::io::Error>(pages);
+//!     }
+//! });
+//! assert!(matches!(result.await, Err(RunError::Lost(loss)) if loss.cause() == LossCause::Unresolved));
+//! assert_eq!(pages, 9, "it was stopped at the deadline, a little before the TTL ends");
 //! # Ok(()) }
 //! ```
+//!
+//! # A lost answer leaves nothing behind
+//!
+//! [`Attempt`] has that in full: [`Fault::ReplyLost`] and [`Fault::RequestLost`] for `acquire`, then the same attempt again, or `abandon`.
+//!
+//! # What else can be scripted
+//!
+//! Every operation, once ([`Scripted::next`]) or until further notice ([`Scripted::always`]): see [`Fault`]. How often each was called, and how
+//! many were under way at one time, is counted. A [`ManualClock`](crate::ManualClock) moves only when the test says so, and the keeper's task runs
+//! only when the test waits: let it have its turn after each step (`tokio::task::yield_now`, a few times).
 
 use crate::{
     Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, ForceRelease, Forced, Inspection, Lease,
