@@ -7,6 +7,7 @@
 
 use crate::backend::{ROUNDS, unsettled, whole_seconds};
 use crate::keys::first_lease;
+use crate::sabotage::Flaw;
 use crate::wire::{Look, Present, Subject, foreign};
 use crate::{EtcdBackend, error};
 use lease_core::{Acquisition, Attempt, Effect, GrantId, Held, Lease, LeaseError, Operation, ResourceName};
@@ -110,15 +111,14 @@ impl Call<'_> {
             };
             let look = Look::read(&reply);
             if reply.succeeded() {
-                let revision = reply.header().map_or(0, etcd_client::ResponseHeader::revision);
+                let mut value = reply.header().map_or(0, etcd_client::ResponseHeader::revision);
+                if backend.wire.sabotage.has(Flaw::TokenIgnoresRevision) {
+                    value = i64::try_from(look.raft_term).unwrap_or_default();
+                }
                 let authority = self.authority(look.cluster, &history)?;
                 // It is the grant's from now on.
                 self.made = None;
-                return Ok(Answer::Granted(Grant {
-                    value: u64::try_from(revision).unwrap_or_default(),
-                    ttl,
-                    authority,
-                }));
+                return Ok(Answer::Granted(Grant { value: u64::try_from(value).unwrap_or_default(), ttl, authority }));
             }
             if let Some(answer) = self.judge(&look).await? {
                 return Ok(answer);
@@ -131,7 +131,7 @@ impl Call<'_> {
     /// What was found decides, unless the resource is free for this attempt: then `None`.
     async fn judge(&self, look: &Look) -> Result<Option<Answer>, LeaseError> {
         if look.spent.is_some() {
-            return Err(self.over("it was released or abandoned"));
+            return Err(self.over("it was released, abandoned or ended by force"));
         }
         if let Some(record) = look.present.own(self.attempt.owner()) {
             return Ok(Some(Answer::Granted(Grant {

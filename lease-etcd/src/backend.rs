@@ -5,13 +5,13 @@ use crate::claims::{self, Facts};
 use crate::client::Store;
 use crate::keys::{Keys, first_lease, marker_lease};
 use crate::sabotage::{Flaw, Sabotage};
-use crate::wire::{self, Look, Marker, Present, Record, Subject, Wire};
+use crate::wire::{self, Look, Marker, Present, Record, Spent, Subject, Wire};
 use crate::{EtcdConfig, error, look};
 use etcd_client::{KeyValue, TxnResponse};
 use lease_core::{
-    Acquisition, Attempt, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, Inspection, Lease, LeaseBackend,
-    LeaseError, Limits, LossReason, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
-    bounded,
+    Acquisition, Attempt, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, ForceRelease, Forced,
+    Inspection, Lease, LeaseBackend, LeaseError, Limits, LossReason, NamePage, Operation, Release, Renewal,
+    ResourceName, SharedClock, accept_grant, bounded,
 };
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub(crate) const ROUNDS: u32 = 4;
 /// Leases in etcd: one etcd lease and one key per grant. Clones share the connection.
 ///
 /// # Cancel safety
-/// As [`LeaseBackend`] says. A dropped `acquire` can leave an etcd lease behind until its TTL ends, `release` and `abandon` a marker of
-/// at most twice the TTL or 10 s.
+/// As [`LeaseBackend`] says. A dropped `acquire` can leave an etcd lease behind until its TTL ends, `release`, `abandon` and `force_release` a
+/// marker of at most twice the TTL or 10 s.
 #[derive(Clone, Debug)]
 pub struct EtcdBackend {
     pub(crate) store: Store,
@@ -156,7 +156,11 @@ impl EtcdBackend {
                 return Ok(answer.unwrap_or(Renewal::Lost(LossReason::Expired)));
             }
             let look = self.look(Operation::Renew, subject).await?;
-            let Some(record) = live_record(&look, lease) else {
+            let record = match &look.present {
+                Present::Record(record) if self.wire.sabotage.has(Flaw::RenewIgnoresOwner) => Some(record),
+                _ => live_record(&look, lease),
+            };
+            let Some(record) = record else {
                 return Ok(Renewal::Lost(loss(&look, lease)));
             };
             match kept {
@@ -195,7 +199,7 @@ impl EtcdBackend {
                 // Somebody took the lease off: a marker on none would stay for ever.
                 Some(record) if record.etcd_lease == 0 => return self.end_apart(lease, subject, LEAST_MARKER).await,
                 Some(record) if record.etcd_lease != etcd_lease => etcd_lease = record.etcd_lease,
-                _ => return Ok(look.spent == Some(true)),
+                _ => return Ok(look.spent == Some(Spent::Ended)),
             }
         }
         Err(unsettled(Operation::Release, Effect::None))
@@ -210,11 +214,11 @@ impl EtcdBackend {
         };
         // The marker stands; what follows only leaves less behind.
         self.revoke_left(Operation::Release, subject, &reply).await;
-        Ok(reply.succeeded() || Look::read(&reply).spent == Some(true))
+        Ok(reply.succeeded() || Look::read(&reply).spent == Some(Spent::Ended))
     }
 
     /// Makes sure that the marker's etcd lease lives for a whole `ttl` from now.
-    async fn ensure_marker(
+    pub(crate) async fn ensure_marker(
         &self,
         operation: Operation,
         subject: Subject<'_>,
@@ -244,7 +248,7 @@ impl EtcdBackend {
 
     /// Revokes what an attempt that is over has left: the etcd lease of the record that `reply` deleted, and that of its first request.
     /// Should it fail, their TTL ends them.
-    async fn revoke_left(&self, operation: Operation, subject: Subject<'_>, reply: &TxnResponse) {
+    pub(crate) async fn revoke_left(&self, operation: Operation, subject: Subject<'_>, reply: &TxnResponse) {
         let first = first_lease(subject.grant);
         let deleted = wire::deleted_lease(reply).filter(|lease| *lease != first);
         for etcd_lease in deleted.into_iter().chain([first]) {
@@ -261,7 +265,8 @@ fn live_record<'a>(look: &'a Look, lease: &Lease) -> Option<&'a Record> {
 
 fn loss(look: &Look, lease: &Lease) -> LossReason {
     match &look.present {
-        _ if look.spent == Some(true) => LossReason::Released,
+        _ if look.spent == Some(Spent::Ended) => LossReason::Released,
+        _ if look.spent == Some(Spent::Forced) => LossReason::Forced,
         Present::Record(_) => LossReason::Superseded,
         Present::Nothing if lease.is_past_deadline() => LossReason::Expired,
         // Before its time: its etcd lease was revoked, or its key was deleted.
@@ -270,7 +275,7 @@ fn loss(look: &Look, lease: &Lease) -> LossReason {
 }
 
 /// As long as a request of the attempt could still make a grant that counts.
-fn marker_ttl(ttl: Duration) -> Duration {
+pub(crate) fn marker_ttl(ttl: Duration) -> Duration {
     ttl.saturating_mul(2).max(LEAST_MARKER)
 }
 
@@ -346,10 +351,9 @@ impl LeaseBackend for EtcdBackend {
         self.within(Operation::Abandon, self.give_up(subject, ttl)).await
     }
 
-    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
-        // Not there yet.
-        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "etcd", "not there yet");
-        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        // Boxed, since it is large.
+        order.carry_out(Box::pin(self.within(Operation::ForceRelease, self.force(order)))).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

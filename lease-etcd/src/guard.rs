@@ -128,10 +128,8 @@ impl EtcdDestination {
     }
 
     fn trusts(&self, authority: &Authority) -> Vec<Compare> {
-        if self.sabotage.has(Flaw::GuardIgnoresAuthority) {
-            return Vec::new();
-        }
-        vec![Compare::value(self.keys.trusted(), CompareOp::Equal, authority.as_str())]
+        let trusted = Compare::value(self.keys.trusted(), CompareOp::Equal, authority.as_str());
+        self.sabotage.unless(Flaw::GuardIgnoresAuthority, vec![trusted])
     }
 
     /// Raises the mark and does `ops`, if the token is admitted; else reads why not.
@@ -175,9 +173,8 @@ impl EtcdGuard {
     pub fn compares(&self) -> Vec<Compare> {
         let mark = self.destination.keys.mark(self.token.authority(), &self.resource);
         let mut compares = self.destination.trusts(self.token.authority());
-        if !self.destination.sabotage.has(Flaw::GuardIgnoresMark) {
-            compares.push(Compare::value(mark, CompareOp::Equal, mark_text(&self.token)));
-        }
+        let marked = Compare::value(mark, CompareOp::Equal, mark_text(&self.token));
+        compares.extend(self.destination.sabotage.unless(Flaw::GuardIgnoresMark, vec![marked]));
         compares
     }
 

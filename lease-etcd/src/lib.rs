@@ -31,6 +31,8 @@
 //!   etcd lease; for TTLs over a minute, and while a request may still be on its way, with one of its own.
 //! * **abandon** leaves such a marker and deletes what the attempt has made. No etcd lease is ever made twice, so a transaction that was
 //!   held up is refused: by the marker as long as its etcd lease could live, and by etcd after that.
+//! * **`force_release`** reads the record, and if it has the revision that the order names makes an etcd lease for a marker of the same kind; one
+//!   transaction then compares the revision again, deletes the key and puts the marker, which also tells the holder why. Needs no privilege of its own.
 //!
 //! # What it claims
 //!
@@ -101,6 +103,7 @@ mod client;
 mod config;
 mod error;
 mod fence;
+mod force;
 mod guard;
 mod keys;
 mod look;

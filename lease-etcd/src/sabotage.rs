@@ -3,9 +3,14 @@
 /// A guarantee that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
+    AcquireIgnoresHolder,
     AcquireWithoutLease,
+    TokenIgnoresRevision,
     RenewIgnoresKey,
+    RenewIgnoresOwner,
     ReleaseIgnoresOwner,
+    ForceIgnoresValue,
+    ForceLeavesNoMarker,
     FenceIgnoresOwner,
     GuardIgnoresMark,
     GuardIgnoresAuthority,
@@ -19,6 +24,11 @@ impl Sabotage {
     pub(crate) fn has(&self, flaw: Flaw) -> bool {
         self.0.contains(&flaw)
     }
+
+    /// Conditions or operations of a transaction, but none if this flaw takes them out.
+    pub(crate) fn unless<T>(&self, flaw: Flaw, parts: Vec<T>) -> Vec<T> {
+        if self.has(flaw) { Vec::new() } else { parts }
+    }
 }
 
 #[cfg(feature = "testing")]
@@ -28,9 +38,14 @@ mod parse {
 
     /// What can be taken out, as the edits name it.
     pub(crate) const BACKEND: &[(&str, Flaw)] = &[
+        ("acquire compares that the resource is free", Flaw::AcquireIgnoresHolder),
         ("acquire attaches the lease", Flaw::AcquireWithoutLease),
+        ("the token is the grant's revision", Flaw::TokenIgnoresRevision),
         ("renew reads the key", Flaw::RenewIgnoresKey),
+        ("renew compares the owner", Flaw::RenewIgnoresOwner),
         ("release compares the owner", Flaw::ReleaseIgnoresOwner),
+        ("force-release compares the value", Flaw::ForceIgnoresValue),
+        ("force-release leaves a marker", Flaw::ForceLeavesNoMarker),
         ("fence compares the owner", Flaw::FenceIgnoresOwner),
     ];
     pub(crate) const DESTINATION: &[(&str, Flaw)] = &[

@@ -13,10 +13,31 @@ use etcd_client::{
 use lease_core::{Attempt, GrantId, Lease, LeaseError, OwnerToken, ResourceName};
 use std::time::Duration;
 
-/// What a spent marker says: this grant was live and its holder ended it.
-const ENDED: &str = "ended";
-/// What a spent marker says: this attempt must make no grant.
-const SPENT: &str = "spent";
+/// What a spent marker says, besides that this attempt must make no grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spent {
+    /// Its grant was live and its holder ended it.
+    Ended,
+    /// Its grant was live and was ended by force.
+    Forced,
+    /// Nothing.
+    Over,
+}
+
+impl Spent {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Forced => "forced",
+            Self::Over => "spent",
+        }
+    }
+
+    fn read(marker: &KeyValue) -> Self {
+        let says = |this: &Self| marker.value() == this.text().as_bytes();
+        [Self::Ended, Self::Forced].into_iter().find(says).unwrap_or(Self::Over)
+    }
+}
 
 /// Builds the transactions of one instance.
 #[derive(Clone, Debug)]
@@ -78,14 +99,10 @@ impl Wire {
             attempt.holder().as_str()
         );
         let bound = (!self.sabotage.has(Flaw::AcquireWithoutLease)).then(|| PutOptions::new().with_lease(etcd_lease));
-        Txn::new()
-            .when([
-                absent(&key),
-                absent(&self.keys.spent(subject.grant)),
-                Compare::value(self.keys.incarnation(), CompareOp::Equal, incarnation),
-            ])
-            .and_then([TxnOp::put(key, record, bound)])
-            .or_else(self.reads(subject))
+        let mut compares = self.sabotage.unless(Flaw::AcquireIgnoresHolder, vec![absent(&key)]);
+        compares.push(absent(&self.keys.spent(subject.grant)));
+        compares.push(Compare::value(self.keys.incarnation(), CompareOp::Equal, incarnation));
+        Txn::new().when(compares).and_then([TxnOp::put(key, record, bound)]).or_else(self.reads(subject))
     }
 
     /// Puts the incarnation if there is none; else reads it.
@@ -110,7 +127,7 @@ impl Wire {
     /// Ends the grant if it is live, leaving a marker; else reads, leaving a marker where one is needed anyhow.
     pub(crate) fn release(&self, lease: &Lease, subject: Subject<'_>, marker: Marker) -> Txn {
         let key = self.keys.grant(subject.resource);
-        let mut compares = if self.sabotage.has(Flaw::ReleaseIgnoresOwner) { Vec::new() } else { self.live(lease) };
+        let mut compares = self.sabotage.unless(Flaw::ReleaseIgnoresOwner, self.live(lease));
         if let (Marker::OnOwnLease(etcd_lease), false) = (marker, compares.is_empty()) {
             compares.push(Compare::lease(key, CompareOp::Equal, etcd_lease));
         }
@@ -121,6 +138,21 @@ impl Wire {
     pub(crate) fn abandon(&self, subject: Subject<'_>, marker_lease: i64) -> Txn {
         let key = self.keys.grant(subject.resource);
         self.end(owned(&key, subject.owner), subject, Marker::OnLease(marker_lease))
+    }
+
+    /// Ends the grant with this fencing value if it is still there, leaving a marker for its attempt; else reads.
+    pub(crate) fn force(&self, subject: Subject<'_>, value: u64, marker_lease: i64) -> Txn {
+        let key = self.keys.grant(subject.resource);
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        let named = vec![Compare::create_revision(key.clone(), CompareOp::Equal, value)];
+        let on = PutOptions::new().with_lease(marker_lease);
+        let marker = TxnOp::put(self.keys.spent(subject.grant), Spent::Forced.text(), Some(on));
+        let mut ending = vec![TxnOp::delete(key, Some(DeleteOptions::new().with_prev_key()))];
+        ending.extend(self.sabotage.unless(Flaw::ForceLeavesNoMarker, vec![marker]));
+        Txn::new()
+            .when(self.sabotage.unless(Flaw::ForceIgnoresValue, named))
+            .and_then(ending)
+            .or_else(self.reads(subject))
     }
 
     fn end(&self, compares: Vec<Compare>, subject: Subject<'_>, marker: Marker) -> Txn {
@@ -134,7 +166,7 @@ impl Wire {
             otherwise.push(TxnOp::txn(
                 Txn::new()
                     .when([absent(&spent)])
-                    .and_then([TxnOp::put(spent.clone(), SPENT, Some(on.clone()))])
+                    .and_then([TxnOp::put(spent.clone(), Spent::Over.text(), Some(on.clone()))])
                     .or_else([TxnOp::put(spent.clone(), "", Some(on.clone().with_ignore_value()))]),
             ));
         }
@@ -142,17 +174,14 @@ impl Wire {
         let mut ending = vec![TxnOp::delete(self.keys.grant(subject.resource), Some(gone))];
         let on_another = matches!(marker, Marker::OnOwnLease(_)) && self.sabotage.has(Flaw::ReleaseIgnoresOwner);
         if !on_another {
-            ending.push(TxnOp::put(spent, ENDED, Some(on)));
+            ending.push(TxnOp::put(spent, Spent::Ended.text(), Some(on)));
         }
         Txn::new().when(compares).and_then(ending).or_else(otherwise)
     }
 
     /// The native fence.
     pub(crate) fn fence(&self, lease: &Lease) -> Vec<Compare> {
-        if self.sabotage.has(Flaw::FenceIgnoresOwner) {
-            return Vec::new();
-        }
-        self.live(lease)
+        self.sabotage.unless(Flaw::FenceIgnoresOwner, self.live(lease))
     }
 
     /// Writes the register if the grant is live.
@@ -180,6 +209,7 @@ fn owned(key: &str, owner: &OwnerToken) -> Vec<Compare> {
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     owner: OwnerToken,
+    grant: GrantId,
     pub(crate) ttl: Duration,
     /// The incarnation under which the grant was made.
     pub(crate) incarnation: String,
@@ -196,15 +226,20 @@ impl Record {
         let mut parts = kv.value_str().ok()?.splitn(5, ':');
         let (owner, grant, ttl) = (parts.next()?, parts.next()?, parts.next()?);
         let (incarnation, holder) = (parts.next()?, parts.next()?);
-        GrantId::from_hex(grant)?;
         Some(Self {
             owner: OwnerToken::from_revealed(owner)?,
+            grant: GrantId::from_hex(grant)?,
             ttl: Duration::from_secs(ttl.parse().ok()?),
             incarnation: incarnation.to_owned(),
             holder: holder.to_owned(),
             value: u64::try_from(kv.create_revision()).ok()?,
             etcd_lease: kv.lease(),
         })
+    }
+
+    /// The grant as its keys have it.
+    pub(crate) fn subject<'a>(&'a self, resource: &'a ResourceName) -> Subject<'a> {
+        Subject { resource, owner: &self.owner, grant: self.grant }
     }
 }
 
@@ -237,8 +272,8 @@ impl Present {
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub(crate) present: Present,
-    /// Whether the attempt is spent, and if so, whether its holder ended a live grant.
-    pub(crate) spent: Option<bool>,
+    /// Whether the attempt is spent, and if so, what its marker says.
+    pub(crate) spent: Option<Spent>,
     pub(crate) incarnation: Option<String>,
     pub(crate) cluster: u64,
     pub(crate) raft_term: u64,
@@ -255,7 +290,7 @@ impl Look {
         let text = |kv: &KeyValue| String::from_utf8_lossy(kv.value()).into_owned();
         Self {
             present: Present::read(kv(0)),
-            spent: kv(1).map(|marker| marker.value() == ENDED.as_bytes()),
+            spent: kv(1).map(Spent::read),
             incarnation: kv(2).map(text),
             cluster: reply.header().map_or(0, etcd_client::ResponseHeader::cluster_id),
             raft_term: reply.header().map_or(0, etcd_client::ResponseHeader::raft_term),
@@ -271,7 +306,7 @@ pub(crate) fn foreign(resource: &ResourceName) -> LeaseError {
     }
 }
 
-/// The etcd lease of the record that [`Wire::abandon`] or [`Wire::release`] deleted.
+/// The etcd lease of the record that [`Wire::abandon`], [`Wire::release`] or [`Wire::force`] deleted.
 pub(crate) fn deleted_lease(reply: &TxnResponse) -> Option<i64> {
     match reply.op_responses().first() {
         // 0 is no etcd lease: somebody took it off.

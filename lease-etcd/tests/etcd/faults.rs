@@ -160,7 +160,7 @@ async fn grants_and_tokens_survive_a_killed_server() {
 }
 
 /// A backend behind a proxy. Its own limit is long, so that it never takes a request back.
-async fn patient(server: &Server) -> (Proxy, EtcdBackend) {
+pub(crate) async fn patient(server: &Server) -> (Proxy, EtcdBackend) {
     let proxy = Proxy::to(server.port()).unwrap();
     let url = format!("etcd://127.0.0.1:{}/?call_timeout_ms=600000", proxy.port());
     let backend = EtcdBackend::connect(&url).await.unwrap();
@@ -175,7 +175,7 @@ async fn until_requests(proxy: &Proxy, seen: u64) {
 }
 
 /// Starts to acquire and holds the transaction back on its way, while its etcd lease is there already.
-async fn held_back(server: &Server, mine: &lease_core::Attempt) -> (Proxy, tokio::task::JoinHandle<()>) {
+pub(crate) async fn held_back(server: &Server, mine: &lease_core::Attempt) -> (Proxy, tokio::task::JoinHandle<()>) {
     let (proxy, backend) = patient(server).await;
     let raw = raw(server).await;
     let before = etcd_leases(&raw).await;
@@ -292,7 +292,8 @@ async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_grant() {
     assert!(keys(&raw).await.iter().any(|kv| kv.key().starts_with(b"leasehold/lease/spent/")));
 }
 
-const FAULTS: [Once; 4] = [Once::CutBeforeRequest, Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply];
+pub(crate) const FAULTS: [Once; 4] =
+    [Once::CutBeforeRequest, Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply];
 
 #[tokio::test]
 async fn whatever_happens_to_an_acquire_a_repeat_settles_it() {

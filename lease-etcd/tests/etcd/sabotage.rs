@@ -1,8 +1,10 @@
 //! Each guarantee can be taken out, and then its test fails: shown here in short for the suite that relies on it.
 
+use crate::force::order;
 use crate::support::*;
 use lease_core::{
-    Authority, FencedRegister, FencingToken, GrantId, GuardedDestination, LeaseBackend, LeaseError, Release, Renewal,
+    Authority, FencedRegister, FencingToken, Forced, GrantId, GuardedDestination, LeaseBackend, LeaseError, Release,
+    Renewal,
 };
 use lease_etcd::{EtcdBackend, EtcdDestination};
 use std::time::Duration;
@@ -48,6 +50,39 @@ async fn flawed_backends_show_their_flaw() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(is_held(&sound, "u").await, "it never ends");
+}
+
+#[tokio::test]
+async fn flawed_grants_and_orders_show_their_flaw() {
+    let server = server();
+    let sound = backend(&server).await;
+    let flawed = async |edit| EtcdBackend::connect_edited(server.url(), &[(edit, "")]).await.unwrap();
+
+    let greedy = flawed("acquire compares that the resource is free").await;
+    acquire(&sound, "r", LONG).await;
+    acquire(&greedy, "r", LONG).await;
+
+    let unordered = flawed("the token is the grant's revision").await;
+    let first = acquire(&unordered, "s", TTL).await;
+    until_free(&sound, "s").await;
+    assert_eq!(acquire(&unordered, "s", LONG).await.token().unwrap().value(), first.token().unwrap().value());
+
+    let trusting = flawed("renew compares the owner").await;
+    let stale = acquire(&trusting, "t", TTL).await;
+    until_free(&sound, "t").await;
+    acquire(&sound, "t", LONG).await;
+    assert!(matches!(trusting.renew(&stale).await.unwrap(), Renewal::Renewed(_)), "it renewed another's grant");
+
+    let rash = flawed("force-release compares the value").await;
+    acquire(&sound, "u", LONG).await;
+    assert_eq!(rash.force_release(&order("u", 1)).await.unwrap(), Forced::Ended);
+    assert!(!is_held(&sound, "u").await, "it ended what no order named");
+
+    let forgetful = flawed("force-release leaves a marker").await;
+    let broken = attempt("v", LONG);
+    let value = repeat(&sound, &broken).await.token().unwrap().value();
+    assert_eq!(forgetful.force_release(&order("v", value)).await.unwrap(), Forced::Ended);
+    repeat(&sound, &broken.as_held_up()).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Connecting, logging in, privileges, limits, and errors that say what to do.
 
+use crate::force::order;
 use crate::support::*;
 use lease_core::{
-    Acquisition, Effect, ErrorKind, FencedRegister, GuardedDestination, LeaseBackend, LeaseError, Release, Renewal,
+    Acquisition, Effect, ErrorKind, FencedRegister, Forced, GuardedDestination, LeaseBackend, LeaseError, Release,
+    Renewal,
 };
 use lease_etcd::{EtcdBackend, EtcdDestination};
 use lease_servers::{EtcdSetup, Server};
@@ -63,6 +65,9 @@ async fn run_all(backend: &EtcdBackend, url: &str) {
     backend.clean_up().await.unwrap();
     assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
     backend.abandon(&mine).await.unwrap();
+    let broken = acquire(backend, "all", LONG).await;
+    let order = order("all", broken.token().unwrap().value());
+    assert_eq!(backend.force_release(&order).await.unwrap(), Forced::Ended);
 
     let destination = EtcdDestination::connect(url).await.unwrap();
     let token = lease.token().unwrap();
@@ -167,6 +172,7 @@ async fn a_peer_that_accepts_and_never_answers_ends_every_call() {
     timed_out(backend.renew(&lease).await.unwrap_err(), Effect::Unknown);
     timed_out(backend.release(&elsewhere(&lease)).await.unwrap_err(), Effect::Unknown);
     timed_out(backend.abandon(&attempt("s", LONG)).await.unwrap_err(), Effect::Unknown);
+    timed_out(backend.force_release(&order("r", 1)).await.unwrap_err(), Effect::Unknown);
     timed_out(backend.inspect(&r).await.unwrap_err(), Effect::None);
     timed_out(backend.list("", None, 9).await.unwrap_err(), Effect::None);
     timed_out(backend.purge().await.unwrap_err(), Effect::Unknown);
