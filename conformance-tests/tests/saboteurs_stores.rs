@@ -22,6 +22,8 @@ const RELEASE: &str = "release/superseded-leaves-holder-alone";
 const TOKEN: &str = "token/grows-over-release";
 const STALE: &str = "destination/refuses-stale";
 const SECOND_WRITE: &str = "destination/admits-holder";
+const OTHER_GRANT: &str = "force/other-grant-left-alone";
+const ATTEMPT_OVER: &str = "force/attempt-over";
 
 /// The condition on the owner is written once for all statements, and so is that on the time.
 const PG_ANY_OWNER: (&str, &str) = ("AND l.owner = $2 AND NOT l.released", "AND NOT l.released");
@@ -50,6 +52,10 @@ const SABOTEURS: &[Saboteur] = {
             ("if owner ~= ARGV[1] or state ~= 'h'", "if state ~= 'h'"), "fencing/pause-past-ttl/native-live-owner"),
         Saboteur("fence that takes an ended grant", Redis, Lease,
             (" or state ~= 'h' or t[1] * 1000000 + t[2] >= tonumber(expires)", ""), "fencing/native-refuses-ended-grant"),
+        Saboteur("force-release without value check", Redis, Lease,
+            ("if value ~= ARGV[1] then return { 'other', value } end", ""), OTHER_GRANT),
+        Saboteur("force-release without a tombstone", Redis, Lease,
+            ("redis.call('SET', ARGV[3] .. owner,", "redis.call('SET', ARGV[3] .. 'nobody',"), ATTEMPT_OVER),
         Saboteur("guard that forgets its mark", Redis, Guard,
             ("if order > 0 then redis.call('HSET'", "if false then redis.call('HSET'"), STALE),
         Saboteur("guard that refuses the holder's second write", Redis, Guard,
@@ -89,6 +95,32 @@ const SABOTEURS: &[Saboteur] = {
     ]
 };
 
+/// etcd's transactions are built in code, so an edit names a condition or an operation and takes it out.
+#[cfg(not(feature = "etcd-saboteurs"))]
+const ETCD: &[Saboteur] = &[];
+#[cfg(feature = "etcd-saboteurs")]
+#[rustfmt::skip]
+const ETCD: &[Saboteur] = {
+    use Part::{Guard, Lease};
+    use Store::Etcd;
+    &[
+        Saboteur("re-entrant", Etcd, Lease, ("acquire compares that the resource is free", ""), "exclusion/same-client"),
+        Saboteur("no expiry", Etcd, Lease, ("acquire attaches the lease", ""), "expiry/frees"),
+        Saboteur("token from the leader's term", Etcd, Lease, ("the token is the grant's revision", ""), "token/grows-over-expiry"),
+        Saboteur("renew without owner check", Etcd, Lease, ("renew compares the owner", ""), "renew/superseded-is-lost"),
+        Saboteur("release without owner check", Etcd, Lease, ("release compares the owner", ""), RELEASE),
+        Saboteur("force-release without value check", Etcd, Lease, ("force-release compares the value", ""), OTHER_GRANT),
+        Saboteur("force-release without a tombstone", Etcd, Lease, ("force-release leaves a marker", ""), ATTEMPT_OVER),
+        Saboteur("fence without compare", Etcd, Lease, ("fence compares the owner", ""), "fencing/native-refuses-ended-grant"),
+        Saboteur("guard that forgets its mark", Etcd, Guard, ("guard compares the mark", ""), STALE),
+        Saboteur("guard that trusts any authority", Etcd, Guard, ("guard compares the authority", ""), "destination/refuses-unknown-authority"),
+    ]
+};
+
+fn saboteurs() -> impl Iterator<Item = &'static Saboteur> {
+    SABOTEURS.iter().chain(ETCD)
+}
+
 /// Runs the cases on one part of one store with an edit, or without any.
 async fn run(
     stores: &Stores,
@@ -114,9 +146,9 @@ async fn run(
 async fn every_saboteur_of_a_store_is_caught_by_its_case() {
     let stores = Arc::new(Stores::start());
     let mut missed = Vec::new();
-    for few in SABOTEURS.chunks(6) {
+    for few in saboteurs().collect::<Vec<_>>().chunks(6) {
         let mut runs = tokio::task::JoinSet::new();
-        for Saboteur(name, store, part, edit, case) in few {
+        for Saboteur(name, store, part, edit, case) in few.iter().copied() {
             let stores = Arc::clone(&stores);
             runs.spawn(async move {
                 let cells = run(&stores, *store, *part, Some(*edit), &[case]).await;
@@ -134,12 +166,12 @@ async fn every_saboteur_of_a_store_is_caught_by_its_case() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_honest_twin_passes_the_same_cases() {
     let stores = Stores::start();
-    for store in [Store::Redis, Store::Postgres, Store::Sqlite] {
+    for &store in Store::ALL {
         for part in [Part::Lease, Part::Guard] {
             let is_its = |saboteur: &&Saboteur| {
                 saboteur.1 == store && std::mem::discriminant(&saboteur.2) == std::mem::discriminant(&part)
             };
-            let cases: Vec<&str> = SABOTEURS.iter().filter(is_its).map(|saboteur| saboteur.4).collect();
+            let cases: Vec<&str> = saboteurs().filter(is_its).map(|saboteur| saboteur.4).collect();
             let cells = run(&stores, store, part, None, &cases).await;
             let bad: Vec<_> = cells.iter().filter(|cell| cell.verdict != Verdict::Kept).collect();
             assert!(bad.is_empty() && cases.iter().all(|case| cells.iter().any(|c| c.case == *case)), "{bad:#?}");
@@ -150,7 +182,7 @@ async fn every_honest_twin_passes_the_same_cases() {
 #[tokio::test]
 async fn an_edit_that_is_stale_is_loud() {
     let stores = Stores::start();
-    for store in [Store::Redis, Store::Postgres, Store::Sqlite] {
+    for &store in Store::ALL {
         let url = stores.url(store);
         assert!(stores::backend(store, &url, &[("no such text", "")]).await.is_err(), "{store:?}");
         assert!(stores::destination(store, &url, &[("no such text", "")]).await.is_err(), "{store:?}");

@@ -102,7 +102,8 @@ state = 'r'
 const FORCE: &str = r"
 if not live then return { 'not held' } end
 if value ~= ARGV[1] then return { 'other', value } end
-redis.call('SET', ARGV[3] .. owner, '1', 'PX', string.format('%.0f', math.max(math.ceil((expires - renewed) / 1000) * 2, ARGV[4])))
+local spent_ms = math.max(math.ceil((expires - renewed) / 1000) * 2, ARGV[4])
+redis.call('SET', ARGV[3] .. owner, '1', 'PX', string.format('%.0f', spent_ms))
 state = 'f'
 ";
 

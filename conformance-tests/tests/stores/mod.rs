@@ -16,6 +16,18 @@ pub(crate) enum Store {
     Redis,
     Postgres,
     Sqlite,
+    #[cfg(feature = "etcd-saboteurs")]
+    Etcd,
+}
+
+impl Store {
+    pub(crate) const ALL: &[Self] = &[
+        Self::Redis,
+        Self::Postgres,
+        Self::Sqlite,
+        #[cfg(feature = "etcd-saboteurs")]
+        Self::Etcd,
+    ];
 }
 
 /// One private server of each kind, and a folder for files.
@@ -23,6 +35,8 @@ pub(crate) enum Store {
 pub(crate) struct Stores {
     redis: Server,
     postgres: Server,
+    #[cfg(feature = "etcd-saboteurs")]
+    etcd: Server,
     files: TempDir,
     count: AtomicU32,
 }
@@ -32,6 +46,8 @@ impl Stores {
         Self {
             redis: lease_servers::redis(&RedisSetup::default()).unwrap(),
             postgres: lease_servers::postgres(&PostgresSetup::default()).unwrap(),
+            #[cfg(feature = "etcd-saboteurs")]
+            etcd: lease_servers::etcd(&lease_servers::EtcdSetup::default()).unwrap(),
             files: tempfile::tempdir().unwrap(),
             count: AtomicU32::new(0),
         }
@@ -43,6 +59,8 @@ impl Stores {
         match store {
             Store::Redis => format!("{}?namespace=s{number}&call_timeout_ms=10000", self.redis.url()),
             Store::Postgres => format!("{}?namespace=s{number}&call_timeout_ms=10000", self.postgres.url()),
+            #[cfg(feature = "etcd-saboteurs")]
+            Store::Etcd => format!("{}?namespace=s{number}&call_timeout_ms=10000", self.etcd.url()),
             Store::Sqlite => {
                 format!("sqlite://{}?call_timeout_ms=10000", self.files.path().join(format!("{number}.db")).display())
             }
@@ -62,6 +80,8 @@ pub(crate) async fn backend(
         Store::Redis => Arc::new(lease_redis::RedisBackend::connect_edited(url, edits).await?),
         Store::Postgres => Arc::new(lease_postgres::PostgresBackend::connect_edited(url, edits).await?),
         Store::Sqlite => Arc::new(lease_sqlite::SqliteBackend::connect_edited(url, edits).await?),
+        #[cfg(feature = "etcd-saboteurs")]
+        Store::Etcd => Arc::new(lease_etcd::EtcdBackend::connect_edited(url, edits).await?),
     })
 }
 
@@ -74,6 +94,8 @@ pub(crate) async fn destination(
         Store::Redis => Arc::new(lease_redis::RedisDestination::connect_edited(url, edits).await?),
         Store::Postgres => Arc::new(lease_postgres::PostgresDestination::connect_edited(url, edits).await?),
         Store::Sqlite => Arc::new(lease_sqlite::SqliteDestination::connect_edited(url, edits).await?),
+        #[cfg(feature = "etcd-saboteurs")]
+        Store::Etcd => Arc::new(lease_etcd::EtcdDestination::connect_edited(url, edits).await?),
     })
 }
 
@@ -145,7 +167,7 @@ impl Place for EditedPlace {
         // a file, so there a file takes its place.
         let url = match self.store {
             Store::Sqlite => self.url.replacen(".db", &format!("-{namespace}.db"), 1),
-            Store::Redis | Store::Postgres => {
+            _ => {
                 let (address, rest) = self.url.split_once("?namespace=").unwrap();
                 let (_, rest) = rest.split_once('&').unwrap();
                 format!("{address}?namespace={namespace}&{rest}")
