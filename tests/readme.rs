@@ -69,4 +69,10 @@ fn its_commands_exist() {
     for file in ["test", "examples/fenced_write.rs", "examples/own_scheme.rs", "conformance-tests/Cargo.toml"] {
         assert!(root().join(file).is_file(), "{file}");
     }
+    let examples: Vec<_> = std::fs::read_dir(root().join("examples")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(examples.len() >= 5, "{examples:?}");
+    for example in examples {
+        let name = example.file_stem().unwrap().to_str().unwrap();
+        assert!(README.contains(&format!("--example {name}")) || README.contains(&format!("`{name}`")), "{name}");
+    }
 }

@@ -88,9 +88,9 @@
 //!
 //! # What else can be scripted
 //!
-//! Every operation, once ([`Scripted::next`]) or until further notice ([`Scripted::always`]): see [`Fault`]. How often each was called, and how
-//! many were under way at one time, is counted. A [`ManualClock`](crate::ManualClock) moves only when the test says so, and the keeper's task runs
-//! only when the test waits: let it have its turn after each step (`tokio::task::yield_now`, a few times).
+//! Every operation, once ([`Scripted::next`]) or until further notice ([`Scripted::always`]): see [`Fault`]. How often each was called,
+//! and how many were under way at one time, is counted. A [`ManualClock`](crate::ManualClock) moves only when the test says so, and the
+//! keeper's task runs only when the test waits: let it have its turn after each step (`tokio::task::yield_now`, a few times).
 
 use crate::{
     Acquisition, Attempt, Claims, CleanUp, Description, Effect, Fence, ForceRelease, Forced, Inspection, Lease,
