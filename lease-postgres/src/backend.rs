@@ -8,9 +8,9 @@ use crate::fence::PostgresFence;
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
 use lease_core::{
-    Acquisition, Advice, Attempt, Claims, CleanUp, Description, Effect, Fence, FencingToken, GrantId, Held, Inspection,
-    Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace, Operation, Release, Renewal,
-    ResourceName, SharedClock, accept_grant,
+    Acquisition, Advice, Attempt, Claims, CleanUp, Description, Effect, Fence, FencingToken, ForceRelease, Forced,
+    GrantId, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Namespace,
+    Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
 };
 use sqlx::SqlStr;
 use sqlx::postgres::{PgArguments, Postgres};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How often a statement is run because the row changed between its snapshot and its lock. Clean-up, or an earlier request of the
 /// same attempt, is seen by the second one; after that it was other grants.
-const ROUNDS: u32 = 4;
+pub(crate) const ROUNDS: u32 = 4;
 
 /// Leases in PostgreSQL. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -261,10 +261,12 @@ struct End<'a> {
 
 /// As long as a request of the attempt could still make a grant that counts.
 fn spent_for(granted_ttl: Duration) -> Duration {
-    granted_ttl.saturating_mul(2).max(Duration::from_secs(10))
+    granted_ttl.saturating_mul(2).max(SPENT_AT_LEAST)
 }
 
-fn millis(time: Duration) -> i64 {
+pub(crate) const SPENT_AT_LEAST: Duration = Duration::from_secs(10);
+
+pub(crate) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -272,7 +274,7 @@ fn micros(time: i64) -> Duration {
     Duration::from_micros(u64::try_from(time).unwrap_or(0))
 }
 
-fn busy(operation: Operation) -> LeaseError {
+pub(crate) fn busy(operation: Operation) -> LeaseError {
     LeaseError::Store {
         operation,
         reason: "the row changed each time between the look at it and its lock".into(),
@@ -328,6 +330,7 @@ impl LeaseBackend for PostgresBackend {
                 "renewed" => return Ok(Renewal::Renewed(lease.renewed(sent))),
                 "gone" => LossReason::Gone,
                 "superseded" => LossReason::Superseded,
+                "forced" => LossReason::Forced,
                 "released" => LossReason::Released,
                 "expired" => LossReason::Expired,
                 _ => continue,
@@ -361,10 +364,8 @@ impl LeaseBackend for PostgresBackend {
         self.end(&self.call(Operation::Abandon), &end).await.map(|_| ())
     }
 
-    async fn force_release(&self, order: &lease_core::ForceRelease) -> Result<lease_core::Forced, LeaseError> {
-        // Not there yet.
-        let (operation, backend, reason) = (lease_core::Operation::ForceRelease, "postgres", "not there yet");
-        order.carry_out(async { Err(LeaseError::Unsupported { operation, backend, reason }) }).await
+    async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
+        order.carry_out(self.force(order)).await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

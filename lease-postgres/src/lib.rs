@@ -50,6 +50,18 @@
 //! With synchronous replication an administrator's `pg_cancel_backend` on a grant that waits for the standby turns the wait into a
 //! success with a warning, which the client library drops. This crate never sends a cancel; end such sessions with `pg_terminate_backend`.
 //!
+//! # Ending a grant by force
+//!
+//! `force_release` is one statement as every operation, and needs no other privileges. It remembers the broken grant's attempt as `abandon` does: for two granted
+//! TTLs, at least ten seconds. It does not wait for a transaction that the holder has fenced: that one can still commit, and until it has ended
+//! nobody is granted the resource. A transaction that is paused for good ends by its idle limit, or by `pg_terminate_backend`. A fence that is checked after the
+//! order refuses, unless its transaction is at REPEATABLE READ or SERIALIZABLE and has an older snapshot, and nobody was granted the resource since.
+//!
+//! # The tables
+//!
+//! Tables without a key or a column that this release needs are refused at connect and left as they are. Those from before `force_release` lack a column of `lease`: stop
+//! every older client and run `ALTER TABLE leasehold.lease ADD COLUMN forced boolean NOT NULL DEFAULT false`, or choose another namespace.
+//!
 //! # URL
 //!
 //! `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (or `postgresql://`), with the common parameters and
@@ -83,6 +95,7 @@ mod clean_up;
 mod config;
 mod error;
 mod fence;
+mod force;
 mod guard;
 mod keys;
 mod opening;

@@ -9,7 +9,8 @@ use sqlx::{Connection as _, Executor as _, SqlStr};
 use std::time::Duration;
 
 /// Text columns have the collation `C`: equality and order are those of the bytes, whatever the database's default is. A table `lease` that has to
-/// be created while `meta` is there was dropped, and with it the last values: that history is over.
+/// be created while `meta` is there was dropped, and with it the last values: that history is over. What was ended by force is `released` too, so
+/// that only who asks for the cause has to look at `forced`.
 pub(crate) const LEASE_TABLES: &str = "
 CREATE TABLE IF NOT EXISTS {s}.meta (
     id boolean PRIMARY KEY DEFAULT true CHECK (id),
@@ -30,6 +31,7 @@ CREATE TABLE IF NOT EXISTS {s}.lease (
     renewed_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     released boolean NOT NULL DEFAULT false,
+    forced boolean NOT NULL DEFAULT false,
     spent jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 70);
 CREATE TABLE IF NOT EXISTS {s}.register (
@@ -103,6 +105,7 @@ impl Part {
                         "renewed_at timestamp with time zone",
                         "expires_at timestamp with time zone",
                         "released boolean",
+                        "forced boolean",
                         "spent jsonb",
                     ],
                 },

@@ -48,7 +48,8 @@ WITH seen AS MATERIALIZED (
     UPDATE {s}.lease l
        SET owner = $2, grant_id = $3, holder = $4, value = greatest(l.value + 1, {now_us}),
            granted_at = clock_timestamp(), renewed_at = clock_timestamp(),
-           expires_at = clock_timestamp() + $5 * interval '1 millisecond', released = false, spent = {pruned}
+           expires_at = clock_timestamp() + $5 * interval '1 millisecond', released = false, forced = false,
+           spent = {pruned}
       FROM ended WHERE l.name = ended.name
     RETURNING l.value, l.incarnation
 ), granted AS (
@@ -83,6 +84,7 @@ WITH seen AS MATERIALIZED (
 SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
             WHEN seen.owner IS NULL THEN 'gone'
             WHEN seen.owner <> $2 THEN 'superseded'
+            WHEN seen.forced THEN 'forced'
             WHEN seen.released THEN 'released'
             WHEN NOT seen.in_time THEN 'expired'
             ELSE 'raced' END
@@ -99,6 +101,7 @@ WITH seen AS MATERIALIZED (
     RETURNING CASE WHEN seen.expires_at <= clock_timestamp() THEN {too_late} END
 )
 SELECT CASE WHEN EXISTS (SELECT FROM ended) THEN 'ended'
+            WHEN seen.forced THEN 'not held'
             WHEN seen.owner = $2 AND seen.released THEN 'ended'
             WHEN seen.owner = $2 AND seen.in_time THEN 'raced'
             ELSE 'not held' END
@@ -128,7 +131,7 @@ WITH seen AS MATERIALIZED (
            expires_at = CASE WHEN l.owner = $2 THEN least(l.expires_at, clock_timestamp()) ELSE l.expires_at END
       FROM seen WHERE l.name = $1
     RETURNING CASE WHEN l.released AND seen.owner = $2 AND NOT seen.released AND seen.expires_at <= clock_timestamp() THEN {too_late}
-                   ELSE l.owner = $2 AND l.released END AS ended
+                   ELSE l.owner = $2 AND l.released AND NOT l.forced END AS ended
 ), done AS (
     SELECT ended FROM fresh UNION ALL SELECT ended FROM again
 )
@@ -137,6 +140,27 @@ SELECT CASE WHEN done.ended THEN 'ended'
             WHEN NOT EXISTS (SELECT FROM seen) AND NOT EXISTS (SELECT FROM floor) THEN 'no meta'
             ELSE 'raced' END
   FROM (SELECT) one LEFT JOIN done ON true";
+
+/// Ends the live grant with a value, whoever owns it, and remembers its owner as spent. `$1` name, `$2` value, `$3` for how long at least, in ms; for
+/// two granted TTLs if that is longer, which the row knows as the time from the latest renewal to the expiry.
+const FORCE: &str = "
+WITH seen AS MATERIALIZED (
+    SELECT l.value, l.expires_at, NOT l.released AND l.expires_at > clock_timestamp() AS live
+      FROM {s}.lease l WHERE l.name = $1
+), ended AS (
+    UPDATE {s}.lease l
+       SET released = true, forced = true, expires_at = least(l.expires_at, clock_timestamp()),
+           spent = {pruned} || jsonb_build_object(l.owner, {now_us} + greatest(
+               2 * (extract(epoch FROM l.expires_at - l.renewed_at) * 1000000)::bigint, $3 * 1000))
+      FROM seen WHERE l.name = $1 AND l.value = $2 AND NOT l.released AND l.expires_at > clock_timestamp()
+    RETURNING CASE WHEN seen.expires_at <= clock_timestamp() THEN {too_late} END
+)
+SELECT CASE WHEN EXISTS (SELECT FROM ended) THEN 'ended'
+            WHEN seen.live AND seen.value <> $2 THEN 'other'
+            WHEN seen.live THEN 'raced'
+            ELSE 'not held' END,
+       seen.value
+  FROM (SELECT) one LEFT JOIN seen ON true";
 
 /// Begins this store's history, if nobody has. `$1` a fresh incarnation; the first one wins.
 const BEGIN_HISTORY: &str = "INSERT INTO {s}.meta (incarnation) VALUES ($1) ON CONFLICT (id) DO NOTHING";
@@ -205,7 +229,7 @@ const FENCED_READ: &str = "SELECT value FROM {s}.register WHERE name = $1";
 const PARTS: &[(&str, &str)] = &[
     (
         "{look}",
-        "SELECT l.owner, l.released, l.expires_at, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1",
+        "SELECT l.owner, l.released, l.forced, l.expires_at, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1",
     ),
     ("{own}", "l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()"),
     ("{too_late}", "{s}.refuse_fence() IS NULL"),
@@ -266,6 +290,7 @@ statements! {
     renew = RENEW,
     release = RELEASE,
     end = END,
+    force = FORCE,
     begin_history = BEGIN_HISTORY,
     inspect = INSPECT,
     list = LIST,

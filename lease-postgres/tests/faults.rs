@@ -5,13 +5,13 @@
 mod support;
 
 use lease_core::{
-    Acquisition, Claim, Effect, ErrorKind, FencedRegister as _, FencingToken, GrantId, GuardError,
+    Acquisition, Claim, Effect, ErrorKind, FencedRegister as _, FencingToken, Forced, GrantId, GuardError,
     GuardedDestination as _, LeaseBackend, LeaseError, LossReason, Refusal, Release, Renewal,
 };
 use lease_postgres::{PostgresBackend, PostgresDestination};
 use lease_servers::{Direction, Mode, Once, Proxy, Server};
 use std::time::{Duration, Instant};
-use support::{admin, attempt, connect, is_held, name, number, own, shared, sql, take, url, value};
+use support::{admin, attempt, connect, force, is_held, name, number, order, own, shared, sql, take, url, value};
 
 /// The server's URL, but through the proxy.
 fn through(server: &Server, proxy: &Proxy, parameters: &str) -> String {
@@ -123,6 +123,7 @@ async fn every_call_ends_against_a_silent_peer() {
             assert_eq!((error.kind(), error.effect()), (ErrorKind::Transport, Effect::None), "a look changes nothing");
         }
         assert!(is_unknown_or_unsent(&backend.clean_up().await.unwrap_err()));
+        assert!(is_unknown_or_unsent(&backend.force_release(&order("r", value(&lease))).await.unwrap_err()));
         assert!(is_unknown_or_unsent(&backend.abandon(&attempt("third", 60_000)).await.unwrap_err()));
         assert!(backend.write(&lease, "x").await.is_err());
     }
@@ -186,6 +187,12 @@ async fn dropped_futures_leave_the_client_in_order() {
         assert_eq!(backend.release(&lease).await.unwrap(), Release::Released, "{resource}");
         poll_times(backend.abandon(&attempt), polls).await;
         assert!(matches!(backend.acquire(&attempt).await, Err(LeaseError::AttemptOver { .. })));
+
+        let broken = take(&backend, &resource, 60_000).await;
+        poll_times(backend.force_release(&order(&resource, value(&broken))), polls).await;
+        let again = force(&backend, &broken).await;
+        assert!(matches!(again, Forced::Ended | Forced::NotHeld), "{resource}: {again:?}");
+        assert!(matches!(backend.renew(&broken).await.unwrap(), Renewal::Lost(LossReason::Forced)), "{resource}");
     }
     assert_eq!(number(&pool, "SELECT count(*) FROM dropped.lease WHERE NOT released").await, 0);
     let open =
@@ -285,6 +292,7 @@ async fn foreign_locks_are_an_answer_in_time() {
     };
     blocked(backend.renew(&lease).await.unwrap_err());
     blocked(backend.release(&lease).await.unwrap_err());
+    blocked(backend.force_release(&order("r", value(&lease))).await.unwrap_err());
     assert!(is_held(&backend, "r").await, "a look needs no lock");
     assert!(matches!(backend.renew(&other).await.unwrap(), Renewal::Renewed(_)), "other rows are free");
     sqlx::query("LOCK TABLE locked.lease IN ACCESS EXCLUSIVE MODE").execute(&mut *foreign).await.unwrap();

@@ -7,7 +7,9 @@ mod support;
 use lease_core::{Acquisition, FenceError, FencedRegister as _, Lease, LeaseBackend, LossReason, Release, Renewal};
 use lease_postgres::PostgresBackend;
 use sqlx::PgPool;
-use support::{admin, attempt, connect, expire_in, name, shared, take, until_blocked, until_expired};
+use support::{
+    admin, attempt, connect, expire_in, name, shared, take, until_blocked, until_blocked_or_done, until_expired,
+};
 
 /// Runs `work` with a lease whose row is locked until after the lease's end.
 async fn past_expiry<T, F>(pool: &PgPool, namespace: &str, backend: &PostgresBackend, work: impl Fn(Lease) -> F) -> T
@@ -23,8 +25,8 @@ where
         let lock = format!("SELECT FROM {namespace}.lease WHERE name = 'r' FOR UPDATE");
         sqlx::query(sqlx::AssertSqlSafe(lock)).execute(&mut *foreign).await.unwrap();
         let working = tokio::spawn(work(lease));
-        until_blocked(pool, namespace, 1, &working).await;
-        let began_in_time = backend.inspect(&name("r")).await.unwrap().held.is_some();
+        let began_in_time = until_blocked_or_done(pool, namespace, 1, &working).await
+            && backend.inspect(&name("r")).await.unwrap().held.is_some();
         until_expired(backend, "r").await;
         foreign.commit().await.unwrap();
         let answer = working.await.unwrap();

@@ -5,14 +5,14 @@
 mod support;
 
 use lease_core::{
-    Advice, Claim, ErrorKind, FencedRegister as _, GuardError, GuardedDestination as _, LeaseBackend, LeaseError,
-    Namespace, Operation, Release, Renewal,
+    Advice, Claim, ErrorKind, FencedRegister as _, Forced, GuardError, GuardedDestination as _, LeaseBackend,
+    LeaseError, Namespace, Operation, Release, Renewal,
 };
 use lease_postgres::{PostgresBackend, PostgresDestination};
 use lease_servers::Server;
 use sqlx::PgPool;
 use std::error::Error as _;
-use support::{admin, attempt, connect, name, number, own, shared, sql, take, url};
+use support::{admin, attempt, connect, force, name, number, order, own, shared, sql, take, url};
 
 async fn refused(url: &str) -> LeaseError {
     let error = PostgresBackend::connect(url).await.unwrap_err();
@@ -98,6 +98,7 @@ async fn a_table_without_its_key_or_columns_is_refused() {
     for (change, says) in [
         ("ALTER TABLE damaged.lease DROP CONSTRAINT lease_pkey", "primary key (name)"),
         ("ALTER TABLE damaged.lease DROP COLUMN spent", "spent jsonb"),
+        ("ALTER TABLE damaged.lease DROP COLUMN forced", "forced boolean"),
         ("ALTER TABLE damaged.lease ALTER COLUMN value TYPE int", "value bigint"),
         ("ALTER TABLE damaged.lease ALTER COLUMN name TYPE text COLLATE \"en-x-icu\"", "name text C"),
         ("ALTER TABLE damaged.meta DROP CONSTRAINT meta_pkey", "primary key (id)"),
@@ -109,6 +110,12 @@ async fn a_table_without_its_key_or_columns_is_refused() {
         assert!(matches!(error, LeaseError::NotSetUp { .. }), "{change}: {error}");
         assert!(error.to_string().contains(says), "{change}: {error}");
     }
+    // Tables from before force-release, brought up to date as the crate's docs say.
+    sql(&pool, "DROP SCHEMA damaged CASCADE").await;
+    sql(&pool, &PostgresBackend::migration(&Namespace::parse("damaged").unwrap())).await;
+    sql(&pool, "ALTER TABLE damaged.lease DROP COLUMN forced").await;
+    sql(&pool, "ALTER TABLE damaged.lease ADD COLUMN forced boolean NOT NULL DEFAULT false").await;
+    drive(&connect(&server, "damaged").await).await;
     sql(&pool, "DROP SCHEMA damaged CASCADE; CREATE SCHEMA damaged; CREATE TABLE damaged.lease (id int)").await;
     assert!(matches!(refused(&url(&server, "namespace=damaged")).await, LeaseError::NotSetUp { .. }));
     assert_eq!(number(&pool, "SELECT count(*) FROM damaged.lease").await, 0, "left alone");
@@ -197,10 +204,14 @@ async fn the_least_privileged_account() {
 
     // Without any grant, each error names what is needed.
     let backend = PostgresBackend::connect(&as_role("worker")).await.unwrap();
-    let error = backend.acquire(&attempt("r", 60_000)).await.unwrap_err();
-    assert!(matches!(error, LeaseError::MissingPrivilege { operation: Operation::Acquire, .. }), "{error}");
-    assert!(error.to_string().contains("GRANT USAGE ON SCHEMA \"least\""), "{error}");
-    assert!(error.source().is_some_and(|source| source.to_string().contains("42501")));
+    for (operation, error) in [
+        (Operation::Acquire, backend.acquire(&attempt("r", 60_000)).await.unwrap_err()),
+        (Operation::ForceRelease, backend.force_release(&order("r", 1)).await.unwrap_err()),
+    ] {
+        assert!(matches!(error, LeaseError::MissingPrivilege { operation: o, .. } if o == operation), "{error}");
+        assert!(error.to_string().contains("GRANT USAGE ON SCHEMA \"least\""), "{error}");
+        assert!(error.source().is_some_and(|source| source.to_string().contains("42501")));
+    }
     let error = PostgresBackend::connect(&as_role("worker").replace("=least", "=elsewhere")).await.unwrap_err();
     assert!(matches!(error, LeaseError::MissingPrivilege { operation: Operation::Connect, .. }), "{error}");
 
@@ -251,6 +262,7 @@ async fn drive(backend: &PostgresBackend) {
     assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
     backend.abandon(&attempt("r", 60_000)).await.unwrap();
     backend.abandon(&attempt("never seen", 60_000)).await.unwrap();
+    assert_eq!(force(backend, &take(backend, "r", 60_000).await).await, Forced::Ended);
     backend.clean_up().await.unwrap();
 }
 

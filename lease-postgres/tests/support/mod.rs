@@ -1,6 +1,6 @@
 //! What the tests share: one private server, and short forms.
 
-use lease_core::{Acquisition, Attempt, Lease, LeaseBackend, ResourceName, Ttl};
+use lease_core::{Acquisition, Attempt, ForceRelease, Forced, HolderLabel, Lease, LeaseBackend, ResourceName, Ttl};
 use lease_postgres::PostgresBackend;
 use lease_servers::{PostgresSetup, Server};
 use sqlx::postgres::{PgPool, PgPoolOptions};
@@ -75,6 +75,16 @@ pub fn value(lease: &Lease) -> u64 {
     lease.token().unwrap().value()
 }
 
+/// An operator's order to end the grant with this value.
+pub fn order(resource: &str, value: u64) -> ForceRelease {
+    ForceRelease::new(name(resource), value, HolderLabel::parse("operator").unwrap(), "a test").unwrap()
+}
+
+/// Ends the grant of `lease` by force.
+pub async fn force(backend: &PostgresBackend, lease: &Lease) -> Forced {
+    backend.force_release(&order(lease.resource().as_str(), value(lease))).await.unwrap()
+}
+
 /// Lets the lease's time be over in so many ms, whatever TTL it was granted: no test depends on being quick.
 pub async fn expire_in(pool: &PgPool, namespace: &str, resource: &str, ms: u64) {
     let expire = format!(
@@ -92,11 +102,24 @@ pub async fn until_expired(backend: &PostgresBackend, resource: &str) {
 
 /// Returns when `task`, which works on this namespace, waits for another session's lock, and so many sessions do in all.
 pub async fn until_blocked<T>(pool: &PgPool, namespace: &str, sessions: i64, task: &tokio::task::JoinHandle<T>) {
+    assert!(until_blocked_or_done(pool, namespace, sessions, task).await, "it did not wait");
+}
+
+/// The same for a task that may not have to wait, where it was too late for that; whether it waits.
+pub async fn until_blocked_or_done<T>(
+    pool: &PgPool,
+    namespace: &str,
+    sessions: i64,
+    task: &tokio::task::JoinHandle<T>,
+) -> bool {
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{namespace}\"%'"
     );
     while number(pool, &waiting).await < sessions {
-        assert!(!task.is_finished(), "it did not wait");
+        if task.is_finished() {
+            return false;
+        }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    true
 }
