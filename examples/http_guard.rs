@@ -184,13 +184,14 @@ fn request(holder: &impl TokenSource, euros: &'static str) -> Result<Request<&'s
 /// Sends a request and returns the status and the body. Use your HTTP client for this.
 async fn send(address: SocketAddr, request: Request<&'static str>) -> Result<String, Failure> {
     let (parts, body) = request.into_parts();
-    let mut text = format!("{} {} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n", parts.method, parts.uri);
+    let mut bytes =
+        format!("{} {} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n", parts.method, parts.uri).into_bytes();
     for (name, value) in &parts.headers {
-        text += &format!("{name}: {}\r\n", value.to_str()?);
+        bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
-    text += &format!("content-length: {}\r\n\r\n{body}", body.len());
+    bytes.extend(format!("content-length: {}\r\n\r\n{body}", body.len()).into_bytes());
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(text.as_bytes()).await?;
+    stream.write_all(&bytes).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("half an answer")?;

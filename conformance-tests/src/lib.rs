@@ -1,7 +1,8 @@
 //! The conformance suite of Leasehold: every case on every lease backend, judged against what the backend declares.
 //!
-//! The library, without default features, sees `lease-core` only: test your own adapter with it. The program
-//! `lease-conformance` brings the workspace's backends and starts private servers.
+//! The library, without default features, sees `lease-core` only: test your own adapter with it. The feature `http` adds the cases
+//! `fencing/http/`, in which a service writes for the workers, and brings axum. The program `lease-conformance` brings the workspace's
+//! backends and starts private servers.
 //!
 //! ```
 //! use lease_conformance::{Suite, subject};

@@ -78,16 +78,16 @@ const DESTINATION: &[(toy::place::Break, &[&str])] = {
         (ComparesText, &["destination/exact-values"]),
         (ConflictPasses, &["destination/refuses-conflict"]),
         (DroppedWriteKeepsLock, &["cancel/guarded-write-swept"]),
-        (ForgetsMark, &["destination/refuses-stale", "fencing/pause-past-ttl/guarded"]),
+        (ForgetsMark, &["destination/refuses-stale", "fencing/pause-past-ttl/guarded", "fencing/http/guarded-transaction"]),
         (IgnoresAuthority, &["destination/refuses-unknown-authority"]),
         (MarkStaysAfterRollBack, &["destination/mark-rolls-back"]),
         (OneMarkForAll, &["destination/mark-per-resource"]),
-        (RefusalCanBeCommitted, &["fencing/pause-past-ttl/refusal-ignored"]),
+        (RefusalCanBeCommitted, &["fencing/pause-past-ttl/refusal-ignored", "fencing/http/refusal-ignored"]),
         (RefusedSecondWrite, &["destination/admits-holder"]),
         (RefusedTokenBecomesMark, &["destination/refuses-stale"]),
         (SealDoesNothing, &["destination/seal-raises-mark-only", "fencing/pause-past-ttl/sealed-not-written"]),
         (SealWrites, &["destination/seal-raises-mark-only"]),
-        (TellsWrittenWhenRefused, &["destination/refuses-stale", "fencing/pause-past-ttl/guarded"]),
+        (TellsWrittenWhenRefused, &["destination/refuses-stale", "fencing/pause-past-ttl/guarded", "fencing/http/guarded-transaction"]),
     ]
 };
 

@@ -9,6 +9,8 @@ mod exclusion;
 mod expiry;
 mod force;
 mod holder;
+#[cfg(feature = "http")]
+mod http;
 mod look;
 mod names;
 mod pause;
@@ -126,6 +128,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         destination::CASES,
         destination::RACING,
         destination::DROPPED,
+        #[cfg(feature = "http")]
+        http::CASES,
     ]
     .into_iter()
     .flatten()

@@ -115,7 +115,7 @@ pub(crate) struct AtPlace {
 
 impl AtPlace {
     /// Opens a destination under a namespace of its own, or another handle of one.
-    async fn open(&self, namespace: &str) -> Result<RecordedDestination, Stop> {
+    pub(super) async fn open(&self, namespace: &str) -> Result<RecordedDestination, Stop> {
         let opening = tokio::time::timeout(CONNECTING, self.place.open(namespace));
         let open = opening
             .await
@@ -132,7 +132,7 @@ impl AtPlace {
         Ok(destination)
     }
 
-    fn resource(&self) -> Result<ResourceName, Stop> {
+    pub(super) fn resource(&self) -> Result<ResourceName, Stop> {
         self.stage.resource("r")
     }
 }
@@ -142,7 +142,7 @@ fn authority(name: &str) -> Result<Authority, Stop> {
 }
 
 /// A token of the authority `a`.
-fn token(value: u64, grant: u64) -> Result<FencingToken, Stop> {
+pub(super) fn token(value: u64, grant: u64) -> Result<FencingToken, Stop> {
     token_of("a", value, grant)
 }
 
