@@ -56,17 +56,35 @@ pub(crate) fn find(kind: Kind) -> Result<PathBuf, ServerError> {
 
 /// A program that comes with the server, on `PATH` or in Debian's versioned PostgreSQL folders (the newest first).
 pub(crate) fn find_program(program: &'static str, kind: Kind) -> Result<PathBuf, ServerError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    if kind == Kind::Postgres {
-        folders.extend(postgres_folders());
-    }
-    folders.extend(["/usr/bin", "/usr/sbin", "/usr/local/bin"].map(PathBuf::from));
+    let more = if kind == Kind::Postgres { postgres_folders() } else { Vec::new() };
+    find_in(path_folders().chain(more), program, kind.package())
+}
+
+/// A client of PostgreSQL from beside the server, so that it has the server's version. What Debian has on `PATH` by these names looks for
+/// the system's own server.
+pub(crate) fn find_postgres_client(program: &'static str) -> Result<PathBuf, ServerError> {
+    // `postgres` itself may be on `PATH` as a link.
+    let server = find(Kind::Postgres)?.canonicalize().map_err(ServerError::io("look for PostgreSQL's clients"))?;
+    let beside = server.parent().map(Path::to_owned);
+    find_in(beside.into_iter().chain(path_folders()), program, "postgresql-client")
+}
+
+fn find_in(
+    folders: impl IntoIterator<Item = PathBuf>,
+    program: &'static str,
+    package: &'static str,
+) -> Result<PathBuf, ServerError> {
     folders
         .into_iter()
+        .chain(["/usr/bin", "/usr/sbin", "/usr/local/bin"].map(PathBuf::from))
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
-        .ok_or(ServerError::MissingBinary { binary: program, package: kind.package() })
+        .ok_or(ServerError::MissingBinary { binary: program, package })
+}
+
+fn path_folders() -> impl Iterator<Item = PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).collect::<Vec<_>>().into_iter()
 }
 
 fn postgres_folders() -> Vec<PathBuf> {

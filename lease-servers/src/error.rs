@@ -1,8 +1,9 @@
-//! Why a private server could not be started.
+//! Why a private server could not be started, or a fault not be made.
 
 use crate::Kind;
+use std::time::Duration;
 
-/// Why a private server could not be started.
+/// Why a private server could not be started, or a fault not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -33,6 +34,44 @@ pub enum ServerError {
         reason: String,
         /// The last lines of its log.
         log: String,
+    },
+
+    /// Something that had to come did not come in time.
+    #[error("{what}: not so within {} s; the last that was seen: {seen}", limit.as_secs())]
+    NotReached {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        limit: Duration,
+        /// What there was instead.
+        seen: String,
+    },
+
+    /// A server or a program was asked for something and said no.
+    #[error("{what}: {answer}")]
+    Refused {
+        /// What was asked for.
+        what: String,
+        /// The answer.
+        answer: String,
+    },
+
+    /// This machine cannot do it, or this user may not.
+    #[error("{what} is not possible here, because {because}")]
+    CannotHere {
+        /// What was tried.
+        what: String,
+        /// What is missing.
+        because: String,
+    },
+
+    /// A fault was made, and what it does was not seen: nothing that is tried under it would show anything.
+    #[error("{what}, and yet {seen}")]
+    NotShown {
+        /// The fault.
+        what: String,
+        /// What was seen.
+        seen: String,
     },
 }
 

@@ -154,7 +154,7 @@ impl Proxy {
         self.shared.state().refuse = refuse;
     }
 
-    /// Cuts every connection.
+    /// Cuts every connection. After [`refuse`](Self::refuse) there is none left and none comes.
     pub fn cut(&self) {
         cut_all(&mut self.shared.state());
         self.shared.changed.notify_all();
@@ -241,7 +241,14 @@ fn accept(listener: &TcpListener, target: u16, shared: &Arc<Shared>) {
 fn start(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    shared.state().connections.push((client.try_clone()?, server.try_clone()?));
+    let ends = (client.try_clone()?, server.try_clone()?);
+    let mut state = shared.state();
+    // It may have come meanwhile, and whoever cuts after refusing must not be left with a connection.
+    if state.closed || state.refuse {
+        return Ok(());
+    }
+    state.connections.push(ends);
+    drop(state);
     let replies = Arc::new(Replies::default());
     let (from, to, state, own) = (client.try_clone()?, server.try_clone()?, Arc::clone(shared), Arc::clone(&replies));
     std::thread::spawn(move || carry_requests(from, to, &state, &own));

@@ -1,9 +1,15 @@
 //! A private PostgreSQL.
 
-use crate::server::{Plan, Server, ask, folder, free_port, version_text};
-use crate::{Kind, ServerError, binaries};
+mod pair;
+mod wire;
+
+pub use pair::{PostgresPair, Replication};
+pub use wire::postgres_query;
+
+use crate::server::{Folder, Plan, Server, as_user, ask, free_port, version_text};
+use crate::{Kind, ServerError, binaries, program};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// How to set a private PostgreSQL up.
 #[derive(Clone, Debug, Default)]
@@ -22,54 +28,63 @@ const PASSWORD: &str = "private-test-server";
 /// # Errors
 /// When `postgres` or `initdb` is not installed or it does not become ready.
 pub fn postgres(setup: &PostgresSetup) -> Result<Server, ServerError> {
-    let program = binaries::find(Kind::Postgres)?;
-    let initdb = binaries::find_program("initdb", Kind::Postgres)?;
-    let version = version_text(&program)?;
-    let version = version.split_whitespace().nth(2).unwrap_or("unknown").to_owned();
-    let (folder, port) = (folder(Kind::Postgres)?, free_port()?);
-    let run_as = rustix::process::geteuid().is_root().then(unprivileged_user);
-    let data = folder.path().join("data");
-    let own = |path: &Path| match run_as {
-        Some((user, group)) => std::os::unix::fs::chown(path, Some(user), Some(group)),
-        None => Ok(()),
-    };
+    let folder = Folder::new(Kind::Postgres)?;
     let password_file = folder.path().join("password");
     std::fs::write(&password_file, PASSWORD).map_err(ServerError::io("write the password file"))?;
-    own(folder.path()).and_then(|()| own(&password_file)).map_err(ServerError::io("give the folder to the user"))?;
-    initialise(&initdb, &data, &password_file, folder.path(), run_as)?;
+    own(folder.path()).map_err(ServerError::io("give the folder to the user"))?;
+    own(&password_file).map_err(ServerError::io("give the password file to the user"))?;
+    initialise(&password_file, &folder)?;
+    launch(setup, folder)
+}
 
+/// Starts a server on data that are there.
+fn launch(setup: &PostgresSetup, folder: Folder) -> Result<Server, ServerError> {
+    let program = binaries::find(Kind::Postgres)?;
+    let version = version_text(&program)?;
+    let version = version.split_whitespace().nth(2).unwrap_or("unknown").to_owned();
+    let port = free_port()?;
     let mut settings = vec![
         ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
         ("unix_socket_directories".to_owned(), String::new()),
         ("max_connections".to_owned(), "200".to_owned()),
     ];
     settings.extend(setup.settings.iter().cloned());
-    let mut args = vec!["-D".into(), data.display().to_string(), "-p".into(), port.to_string()];
+    let mut args = vec!["-D".into(), folder.data().display().to_string(), "-p".into(), port.to_string()];
     args.extend(settings.into_iter().flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]));
     let url = format!("postgres://postgres:{PASSWORD}@127.0.0.1:{port}/postgres");
-    Server::start(Kind::Postgres, version, folder, Plan { program, args, run_as, port, url, ready })
+    Server::start(Kind::Postgres, version, folder, Plan { program, args, run_as: run_as(), port, url, ready })
 }
 
-fn initialise(
-    initdb: &Path,
-    data: &Path,
-    password_file: &Path,
-    folder: &Path,
-    run_as: Option<(u32, u32)>,
-) -> Result<(), ServerError> {
+fn initialise(password_file: &Path, folder: &Folder) -> Result<(), ServerError> {
+    let initdb = binaries::find_program("initdb", Kind::Postgres)?;
     let mut command = Command::new(initdb);
-    command.arg("-D").arg(data).arg("--pwfile").arg(password_file).current_dir(folder).stdin(Stdio::null());
+    command.arg("-D").arg(folder.data()).arg("--pwfile").arg(password_file).current_dir(folder.path());
     command.args(["--no-sync", "--locale=C", "--encoding=UTF8", "--username=postgres", "--auth=scram-sha-256"]);
-    if let Some((user, group)) = run_as {
-        std::os::unix::process::CommandExt::uid(&mut command, user);
-        std::os::unix::process::CommandExt::gid(&mut command, group);
+    as_user(&mut command, run_as());
+    program::run(&mut command, "run initdb").map(drop)
+}
+
+/// Copies what a running server has into a new folder `data` (`pg_basebackup`), so that another server can be started on it.
+fn copy_of(server: &Server, folder: &Folder, data: &Path) -> Result<(), ServerError> {
+    own(folder.path()).map_err(ServerError::io("give the folder to the user"))?;
+    let mut command = wire::client("pg_basebackup", server.port())?;
+    command.arg("-D").arg(data).args(["--wal-method=stream", "--checkpoint=fast", "--no-sync"]);
+    command.current_dir(folder.path());
+    as_user(&mut command, run_as());
+    program::run(&mut command, "run pg_basebackup").map(drop)
+}
+
+/// The user to run as, when this is root: PostgreSQL refuses to be that.
+fn run_as() -> Option<(u32, u32)> {
+    rustix::process::geteuid().is_root().then(unprivileged_user)
+}
+
+/// Gives a file to the user that the server runs as.
+fn own(path: &Path) -> std::io::Result<()> {
+    match run_as() {
+        Some((user, group)) => std::os::unix::fs::chown(path, Some(user), Some(group)),
+        None => Ok(()),
     }
-    let output = command.output().map_err(ServerError::io(format!("run {}", initdb.display())))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(ServerError::NotReady { kind: Kind::Postgres, reason: "initdb failed".into(), log })
 }
 
 /// User and group of `postgres`, else of `nobody`, else the usual numbers of the latter.

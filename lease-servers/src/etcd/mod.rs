@@ -1,6 +1,6 @@
 //! A private etcd, one member.
 
-use crate::server::{Plan, Server, ask, folder, free_port, version_text};
+use crate::server::{Folder, Plan, Server, ask, free_port, version_text};
 use crate::{Kind, ServerError, binaries};
 
 /// How to set a private etcd up.
@@ -29,11 +29,11 @@ pub fn etcd(setup: &EtcdSetup) -> Result<Server, ServerError> {
     let program = binaries::find(Kind::Etcd)?;
     let version = version_text(&program)?;
     let version = version.lines().next().and_then(|l| l.rsplit(' ').next()).unwrap_or("unknown").to_owned();
-    let (folder, port, peer_port) = (folder(Kind::Etcd)?, free_port()?, free_port()?);
+    let (folder, port, peer_port) = (Folder::new(Kind::Etcd)?, free_port()?, free_port()?);
     let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
     let mut args: Vec<String> = [
         ("name", "m1"),
-        ("data-dir", &folder.path().join("data").display().to_string()),
+        ("data-dir", &folder.data().display().to_string()),
         ("listen-client-urls", &client),
         ("advertise-client-urls", &client),
         ("listen-peer-urls", &peer),

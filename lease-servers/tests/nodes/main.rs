@@ -1,0 +1,6 @@
+//! Set-ups of several servers, and what a fault of one of them loses, on the real programs.
+
+#![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
+
+mod postgres_pair;
+mod redis_pair;
