@@ -139,7 +139,12 @@ pub(crate) async fn purge(pool: &Arc<Pool>, part: Part) -> Result<(), LeaseError
     answer
 }
 
-async fn purge_all(pool: &Arc<Pool>, call: &Call<'_>, checkout: &mut Checkout<'_>, part: Part) -> Result<(), LeaseError> {
+async fn purge_all(
+    pool: &Arc<Pool>,
+    call: &Call<'_>,
+    checkout: &mut Checkout<'_>,
+    part: Part,
+) -> Result<(), LeaseError> {
     let namespace = &pool.config.options.namespace;
     let schema = keys::quoted_schema(namespace);
     let (tables, function) = part.objects();

@@ -6,6 +6,7 @@
 use lease_core::{Advice, Effect, LeaseError, Namespace, Operation, Source};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use std::fmt;
+use std::time::Duration;
 
 /// SQLSTATE of the native fence's refusal, and of a change of a lease that came too late.
 pub(crate) const FENCE_REFUSED: &str = "LH001";
@@ -93,7 +94,10 @@ pub(crate) fn of_connect(address: &str, error: sqlx::Error) -> LeaseError {
             sqlx::Error::Configuration(_) => LeaseError::InvalidConfig {
                 reason: "the client refused the connection's options; look at `sslmode` and `sslrootcert`".into(),
             },
-            error => LeaseError::Unreachable { store, reason: error.to_string(), source: Some(Box::new(error)) },
+            error => {
+                let reason = if is_foreign(&error) { format!("{FOREIGN} ({error})") } else { error.to_string() };
+                LeaseError::Unreachable { store, reason, source: Some(Box::new(error)) }
+            }
         };
     };
     let said = ServerError { code: server.code().to_owned(), message: server.message().to_owned() };
@@ -118,6 +122,23 @@ pub(crate) fn of_connect(address: &str, error: sqlx::Error) -> LeaseError {
         },
         _ => LeaseError::Unreachable { store, reason, source: Some(Box::new(said)) },
     }
+}
+
+const FOREIGN: &str = "what listens there does not answer as PostgreSQL does";
+
+/// Whether what was read is no answer of PostgreSQL's, or ended before there was one.
+fn is_foreign(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Protocol(_) => true,
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::UnexpectedEof,
+        _ => false,
+    }
+}
+
+/// The error of a peer that was connected to, perhaps, and did not make a session of it in time.
+pub(crate) fn no_session(address: &str, limit: Duration) -> LeaseError {
+    let reason = format!("no session within {limit:?}: it is stopped or very busy, or {FOREIGN}");
+    LeaseError::Unreachable { store: address.to_owned(), reason, source: None }
 }
 
 fn severity_ends_session(severity: PgSeverity) -> bool {

@@ -3,10 +3,10 @@
 
 use crate::claims;
 use crate::config::SetUp;
-use crate::error::of_connect;
+use crate::error::{no_session, of_connect};
 use crate::pool::Pool;
 use crate::set_up::{self, Found};
-use lease_core::{Effect, LeaseError, Operation};
+use lease_core::LeaseError;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnection;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ impl Opening {
         let pool = Arc::clone(pool);
         tokio::spawn(async move {
             let limit = pool.config.options.connect_timeout;
-            let late = LeaseError::Timeout { operation: Operation::Connect, limit, effect: Effect::None };
-            let opened = timeout(limit, open(&pool, set_up)).await.unwrap_or(Err(late));
+            let opened = timeout(limit, open(&pool, set_up)).await;
+            let opened = opened.unwrap_or_else(|_| Err(no_session(pool.config.address(), limit)));
             if let Err(Ok(connection)) = sender.send(opened) {
                 pool.keep(connection);
             }

@@ -6,7 +6,7 @@
 
 use crate::claims::Facts;
 use crate::config::{PostgresConfig, SetUp};
-use crate::error::of_statement;
+use crate::error::{no_session, of_statement};
 use crate::opening::{Opening, opened};
 use crate::set_up::Part;
 use crate::wire::Statements;
@@ -69,7 +69,12 @@ impl Pool {
         let permits = Semaphore::new(usize::from(config.max_connections));
         let limit = config.options.connect_timeout;
         let pool = Arc::new(Self { config, statements, part, permits, state: Mutex::default() });
-        drop(pool.call_within(Operation::Connect, limit, pool.config.set_up).checkout().await?);
+        match pool.call_within(Operation::Connect, limit, pool.config.set_up).checkout().await {
+            Ok(checkout) => drop(checkout),
+            // Here, unlike in a later call, the address itself may be the mistake.
+            Err(LeaseError::Timeout { limit, .. }) => return Err(no_session(pool.config.address(), limit)),
+            Err(error) => return Err(error),
+        }
         Ok(pool)
     }
 

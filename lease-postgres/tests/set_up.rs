@@ -5,14 +5,15 @@
 mod support;
 
 use lease_core::{
-    Advice, Claim, ErrorKind, FencedRegister as _, Forced, GuardError, GuardedDestination as _, LeaseBackend,
+    Advice, Claim, Effect, ErrorKind, FencedRegister as _, Forced, GuardError, GuardedDestination as _, LeaseBackend,
     LeaseError, Namespace, Operation, Release, Renewal,
 };
 use lease_postgres::{PostgresBackend, PostgresDestination};
-use lease_servers::Server;
+use lease_servers::{RedisSetup, Server};
 use sqlx::PgPool;
 use std::error::Error as _;
 use support::{admin, attempt, connect, force, name, number, order, own, shared, sql, take, url};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 async fn refused(url: &str) -> LeaseError {
     let error = PostgresBackend::connect(url).await.unwrap_err();
@@ -39,6 +40,38 @@ async fn wrong_addresses_and_logins() {
     );
     let error = refused(&url(&server, "namespace=x&nope=1")).await;
     assert!(error.to_string().contains("sslmode, sslrootcert, max_connections, set_up"), "{error}");
+}
+
+/// A port where something else listens: the address, and that it may be the mistake.
+#[tokio::test(flavor = "multi_thread")]
+async fn something_else_at_the_address() {
+    let redis = lease_servers::redis(&RedisSetup::default()).unwrap();
+    let web = answers(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await;
+    let mail = answers(b"220 mail.example ESMTP\r\n").await;
+    let hangs_up = answers(b"").await;
+    for port in [redis.port(), web, mail, hangs_up] {
+        // Redis waits for the rest of what it takes for its own protocol, for ever.
+        let error = refused(&format!("postgres://u:s3cret@127.0.0.1:{port}/db?connect_timeout_ms=2000")).await;
+        assert!(matches!(error, LeaseError::Unreachable { .. }), "{error}");
+        assert_eq!((error.effect(), error.advice()), (Effect::None, Advice::TryAgain));
+        for said in [&*format!("127.0.0.1:{port}/db"), "not answer as PostgreSQL", "address is right"] {
+            assert!(error.to_string().contains(said), "{said}: {error}");
+        }
+    }
+}
+
+/// The port of something that answers whatever it is asked with `text`, and hangs up.
+async fn answers(text: &'static [u8]) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut peer, _) = listener.accept().await.unwrap();
+            assert_ne!(peer.read(&mut [0; 1_024]).await.unwrap(), 0);
+            peer.write_all(text).await.unwrap();
+        }
+    });
+    port
 }
 
 #[tokio::test(flavor = "multi_thread")]
