@@ -65,7 +65,7 @@ impl HoldOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeeperOptions {
-    /// How many renewals may be under way at one time; at least 1, default 64.
+    /// How many renewals may be under way at one time, besides those that can wait no longer; at least 1, default 64.
     ///
     /// 64 is as many as it takes to keep any of the stores busy: from 16 requests at a time to 64, renewals per second grow little or not at
     /// all on etcd and PostgreSQL, and by half on Redis; more would only wait in the store's own queue. And it is enough for a store
