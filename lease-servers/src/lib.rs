@@ -24,7 +24,7 @@ mod wait;
 
 pub use binaries::{Kind, missing_package};
 pub use error::ServerError;
-pub use etcd::{EtcdSetup, etcd};
+pub use etcd::{EtcdCluster, EtcdSetup, EtcdStatus, etcd, etcd_call, etcd_status};
 pub use postgres::{PostgresPair, PostgresSetup, Replication, postgres, postgres_query};
 pub use process::{process_state, resume_process, stop_process};
 pub use proxy::{Direction, Mode, Once, Proxy};

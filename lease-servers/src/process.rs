@@ -63,3 +63,18 @@ fn stat_fields(pid: u32) -> Option<(char, u32)> {
     let state = fields.next()?.chars().next()?;
     Some((state, fields.next()?.parse().ok()?))
 }
+
+/// Whether the connection between these two ports of 127.0.0.1 is the process's own.
+pub(crate) fn owns_connection(pid: u32, from: u16, to: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let ends = [format!("0100007F:{from:04X}"), format!("0100007F:{to:04X}")];
+    // Number, own end, other end, and the inode as the tenth field.
+    let inode = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        (fields.get(1..3)? == ends).then(|| fields.get(9).copied())?
+    });
+    let Some(inode) = inode else { return false };
+    let wanted = format!("socket:[{inode}]");
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+    open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|link| link.as_os_str() == wanted.as_str())
+}

@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
 
+mod etcd_cluster;
 mod postgres_pair;
 mod redis_pair;

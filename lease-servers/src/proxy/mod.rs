@@ -1,11 +1,13 @@
 //! A TCP proxy between a client and a server, which can lose, hold and cut what passes, and counts it.
 
+mod carry;
+
 use crate::ServerError;
-use std::io::{Read as _, Write as _};
+use crate::process::owns_connection;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A proxy on 127.0.0.1. Dropping it cuts what passes through it.
 #[derive(Debug)]
@@ -73,6 +75,8 @@ struct State {
     /// Counts the deliveries, so that a held request knows its own.
     deliveries: u64,
     refuse: bool,
+    /// The processes whose connections are taken; `None` for all.
+    admitted: Option<Vec<u32>>,
     closed: bool,
     connections: Vec<(TcpStream, TcpStream)>,
 }
@@ -87,7 +91,7 @@ impl Proxy {
         let port = listener.local_addr().map_err(ServerError::io("read the proxy's port"))?.port();
         let shared = Arc::new(Shared::default());
         let accepting = Arc::clone(&shared);
-        std::thread::spawn(move || accept(&listener, target, &accepting));
+        std::thread::spawn(move || carry::accept(&listener, target, &accepting));
         Ok(Self { port, shared })
     }
 
@@ -136,7 +140,7 @@ impl Proxy {
     pub fn heal(&self) {
         let mut state = self.shared.state();
         state.once = None;
-        state.refuse = false;
+        (state.refuse, state.admitted) = (false, None);
         (state.requests, state.replies) = (Mode::Pass, Mode::Pass);
         drop(state);
         self.deliver();
@@ -154,9 +158,19 @@ impl Proxy {
         self.shared.state().refuse = refuse;
     }
 
+    /// Takes connections from these processes of this machine only, and cuts those of others.
+    pub fn only_from(&self, processes: Vec<u32>) {
+        let mut state = self.shared.state();
+        state.admitted = Some(processes);
+        let all = std::mem::take(&mut state.connections);
+        let (kept, other) = all.into_iter().partition(|(client, _)| admits(state.admitted.as_ref(), client));
+        state.connections = kept;
+        cut_all(other);
+    }
+
     /// Cuts every connection. After [`refuse`](Self::refuse) there is none left and none comes.
     pub fn cut(&self) {
-        cut_all(&mut self.shared.state());
+        cut_all(std::mem::take(&mut self.shared.state().connections));
         self.shared.changed.notify_all();
     }
 
@@ -171,7 +185,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.closed = true;
-        cut_all(&mut state);
+        cut_all(std::mem::take(&mut state.connections));
         drop(state);
         self.shared.changed.notify_all();
         // Wakes the thread that accepts, so that it sees the end; a failure means that it has seen it.
@@ -179,11 +193,17 @@ impl Drop for Proxy {
     }
 }
 
-fn cut_all(state: &mut State) {
-    for (client, server) in state.connections.drain(..) {
+fn cut_all(connections: Vec<(TcpStream, TcpStream)>) {
+    for (client, server) in connections {
         cut(&client);
         cut(&server);
     }
+}
+
+fn admits(processes: Option<&Vec<u32>>, client: &TcpStream) -> bool {
+    let Some(processes) = processes else { return true };
+    let (Ok(from), Ok(to)) = (client.peer_addr(), client.local_addr()) else { return false };
+    processes.iter().any(|pid| owns_connection(*pid, from.port(), to.port()))
 }
 
 /// A socket that is closed already is cut.
@@ -192,6 +212,17 @@ fn cut(socket: &TcpStream) {
 }
 
 impl Shared {
+    /// Takes a connection up, unless it is one that is not taken.
+    fn admit(&self, client: TcpStream, server: TcpStream) -> bool {
+        let mut state = self.state();
+        // All under one lock: whoever cuts after refusing must not be left with a connection that came meanwhile.
+        let admitted = !state.closed && !state.refuse && admits(state.admitted.as_ref(), &client);
+        if admitted {
+            state.connections.push((client, server));
+        }
+        admitted
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,162 +253,4 @@ impl Shared {
         let state = self.state();
         drop(self.changed.wait_while(state, |state| !state.closed && keep(state)));
     }
-}
-
-fn accept(listener: &TcpListener, target: u16, shared: &Arc<Shared>) {
-    for client in listener.incoming().map_while(Result::ok) {
-        if shared.state().closed {
-            return;
-        }
-        if shared.state().refuse {
-            continue;
-        }
-        // A server that is down looks to the client like a connection that closes at once.
-        let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
-        drop(start(client, server, shared));
-    }
-}
-
-fn start(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
-    client.set_nodelay(true)?;
-    server.set_nodelay(true)?;
-    let ends = (client.try_clone()?, server.try_clone()?);
-    let mut state = shared.state();
-    // It may have come meanwhile, and whoever cuts after refusing must not be left with a connection.
-    if state.closed || state.refuse {
-        return Ok(());
-    }
-    state.connections.push(ends);
-    drop(state);
-    let replies = Arc::new(Replies::default());
-    let (from, to, state, own) = (client.try_clone()?, server.try_clone()?, Arc::clone(shared), Arc::clone(&replies));
-    std::thread::spawn(move || carry_requests(from, to, &state, &own));
-    let state = Arc::clone(shared);
-    std::thread::spawn(move || carry_replies(server, client, &state, &replies));
-    Ok(())
-}
-
-/// The replies of one connection.
-#[derive(Debug, Default)]
-struct Replies {
-    /// What happens to the next ones.
-    way: AtomicU64,
-    /// The number of deliveries before the one that kept replies wait for.
-    deliveries: AtomicU64,
-    /// How many have arrived.
-    arrived: AtomicU64,
-    /// The server has gone.
-    ended: AtomicBool,
-}
-
-/// The next replies of the connection are swallowed.
-const SWALLOW: u64 = 1;
-/// The next reply of the connection cuts it.
-const CUT: u64 = 2;
-/// The next reply of the connection is kept.
-const KEEP: u64 = 3;
-
-fn carry_requests(mut client: TcpStream, mut server: TcpStream, shared: &Shared, replies: &Replies) {
-    let mut piece = vec![0; 65_536];
-    while let Ok(length @ 1..) = client.read(&mut piece) {
-        shared.requests.fetch_add(1, Ordering::SeqCst);
-        let mut data = piece.get(..length).unwrap_or_default().to_vec();
-        let fault = shared.fault();
-        match fault {
-            Some(Once::CutBeforeRequest) => return cut_both(&client, &server),
-            Some(Once::CutAfterRequest) => cut(&client),
-            Some(Once::CutBeforeReply) => replies.way.store(CUT, Ordering::SeqCst),
-            Some(Once::SwallowReply) => replies.way.store(SWALLOW, Ordering::SeqCst),
-            Some(Once::HoldReply) => {
-                replies.deliveries.store(shared.state().deliveries, Ordering::SeqCst);
-                replies.way.store(KEEP, Ordering::SeqCst);
-            }
-            Some(Once::HoldRequest) => {
-                replies.way.store(SWALLOW, Ordering::SeqCst);
-                read_rest(&mut client, &mut data, shared);
-                let before = shared.state().deliveries;
-                shared.wait_for_delivery(before);
-            }
-            None => {}
-        }
-        let arrived = replies.arrived.load(Ordering::SeqCst);
-        if !pass(&data, &mut server, shared, |state| state.requests) {
-            break;
-        }
-        if fault == Some(Once::HoldRequest) {
-            wait_for_reply(shared, replies, arrived);
-        }
-    }
-    // The client has gone; a server that is still working on its last request sees an orderly end.
-    drop(server.shutdown(Shutdown::Write));
-}
-
-/// How soon the rest of a request follows its beginning.
-const REST: Duration = Duration::from_millis(50);
-
-/// A client may write one request in several pieces: reads on until nothing follows.
-fn read_rest(client: &mut TcpStream, data: &mut Vec<u8>, shared: &Shared) {
-    // Without the limit it would wait for the next request.
-    if client.set_read_timeout(Some(REST)).is_err() {
-        return;
-    }
-    let mut piece = vec![0; 65_536];
-    while let Ok(length @ 1..) = client.read(&mut piece) {
-        shared.requests.fetch_add(1, Ordering::SeqCst);
-        data.extend_from_slice(piece.get(..length).unwrap_or_default());
-    }
-    // It worked a moment ago; if it does not now, the next read ends the connection.
-    drop(client.set_read_timeout(None));
-}
-
-/// How long a server may take to answer a request that was held up, before what came behind it is passed on too. Nothing fails when it is
-/// over.
-const ANSWER: Duration = Duration::from_secs(5);
-
-fn wait_for_reply(shared: &Shared, replies: &Replies, before: u64) {
-    let begin = Instant::now();
-    let waits = || replies.arrived.load(Ordering::SeqCst) == before && !replies.ended.load(Ordering::SeqCst);
-    while waits() && begin.elapsed() < ANSWER && !shared.state().closed {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn carry_replies(mut server: TcpStream, mut client: TcpStream, shared: &Shared, replies: &Replies) {
-    let mut piece = vec![0; 65_536];
-    while let Ok(length @ 1..) = server.read(&mut piece) {
-        replies.arrived.fetch_add(1, Ordering::SeqCst);
-        shared.replies.fetch_add(1, Ordering::SeqCst);
-        match replies.way.load(Ordering::SeqCst) {
-            CUT => break,
-            SWALLOW => continue,
-            KEEP => {
-                shared.wait_for_delivery(replies.deliveries.load(Ordering::SeqCst));
-                replies.way.store(0, Ordering::SeqCst);
-            }
-            _ => {}
-        }
-        let data = piece.get(..length).unwrap_or_default();
-        if !pass(data, &mut client, shared, |state| state.replies) {
-            break;
-        }
-    }
-    replies.ended.store(true, Ordering::SeqCst);
-    cut_both(&client, &server);
-}
-
-fn cut_both(client: &TcpStream, server: &TcpStream) {
-    cut(client);
-    cut(server);
-}
-
-/// Passes a piece on as the mode says; false when the other end is gone.
-fn pass(data: &[u8], to: &mut TcpStream, shared: &Shared, mode: fn(&State) -> Mode) -> bool {
-    let now = mode(&shared.state());
-    match now {
-        Mode::Hole => return true,
-        Mode::Hold => shared.wait_while(|state| mode(state) == Mode::Hold),
-        Mode::Delay(time) => std::thread::sleep(time),
-        Mode::Pass => {}
-    }
-    to.write_all(data).is_ok()
 }

@@ -1,0 +1,103 @@
+//! An etcd of three members.
+
+use lease_servers::{EtcdCluster, EtcdSetup, Server, etcd_call, etcd_status};
+use std::time::Duration;
+
+fn start() -> EtcdCluster {
+    EtcdCluster::start(&EtcdSetup::default()).unwrap()
+}
+
+/// Puts a value, of which nothing is asked but that it makes a revision.
+fn put(server: &Server) -> Result<String, lease_servers::ServerError> {
+    etcd_call(server, "/v3/kv/put", r#"{"key":"aw==","value":"dg=="}"#)
+}
+
+fn revision(server: &Server) -> u64 {
+    etcd_status(server).unwrap().revision
+}
+
+/// Waits until it is so; the loop ends, or the test's runner ends it.
+fn until(mut so: impl FnMut() -> bool) {
+    while !so() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_killed_leader_is_followed_by_another_and_catches_up() {
+    let mut cluster = start();
+    let list = etcd_call(&cluster.members()[0], "/v3/cluster/member/list", "{}").unwrap();
+    assert_eq!(list.matches("\"ID\"").count(), 3, "{list}");
+    assert_eq!(cluster.url().split(',').count(), 3);
+    let old = cluster.leader().unwrap();
+    let term = etcd_status(&cluster.members()[old]).unwrap().term;
+    cluster.members_mut()[old].kill();
+    let new = cluster.leader_instead_of(old).unwrap();
+    assert!(etcd_status(&cluster.members()[new]).unwrap().term > term, "there was an election");
+    put(&cluster.members()[new]).unwrap();
+    let written = revision(&cluster.members()[new]);
+    cluster.restart(&[old]).unwrap();
+    until(|| revision(&cluster.members()[old]) >= written);
+}
+
+#[test]
+fn the_leader_moves_where_it_is_told_to() {
+    let cluster = start();
+    for to in [0, 1, 2] {
+        cluster.move_leader(to).unwrap();
+        let status = etcd_status(&cluster.members()[to]).unwrap();
+        assert_eq!(status.leader, status.member);
+    }
+}
+
+#[test]
+fn without_a_majority_there_is_no_leader_until_it_is_back() {
+    let mut cluster = start();
+    put(&cluster.members()[2]).unwrap();
+    let written = revision(&cluster.members()[2]);
+    for index in [0, 1] {
+        cluster.members_mut()[index].kill();
+    }
+    until(|| etcd_status(&cluster.members()[2]).unwrap().leader == 0);
+    assert!(put(&cluster.members()[2]).is_err());
+    cluster.restart(&[0, 1]).unwrap();
+    cluster.leader().unwrap();
+    put(&cluster.members()[0]).unwrap();
+    assert!(revision(&cluster.members()[0]) > written, "what was written is still there");
+}
+
+#[test]
+fn an_isolated_leader_is_reached_by_clients_only() {
+    let mut cluster = start();
+    let old = cluster.leader().unwrap();
+    put(&cluster.members()[old]).unwrap();
+    let before = revision(&cluster.members()[old]);
+    cluster.isolate(old);
+    let new = cluster.leader_instead_of(old).unwrap();
+    put(&cluster.members()[new]).unwrap();
+    let written = revision(&cluster.members()[new]);
+    // It steps down when it has heard from nobody, and has not heard of the write.
+    until(|| etcd_status(&cluster.members()[old]).unwrap().leader == 0);
+    assert_eq!(revision(&cluster.members()[old]), before);
+    assert!(put(&cluster.members()[old]).is_err());
+    // Another that is started anew meanwhile belongs to the majority.
+    cluster.members_mut()[old].kill();
+    let third = (0..3).find(|index| ![old, new].contains(index)).unwrap();
+    cluster.restart(&[third]).unwrap();
+    put(&cluster.members()[third]).unwrap();
+    cluster.heal();
+    cluster.restart(&[old]).unwrap();
+    until(|| revision(&cluster.members()[old]) > written);
+}
+
+#[test]
+fn a_paused_leader_is_followed_by_another_and_follows_then() {
+    let cluster = start();
+    let old = cluster.leader().unwrap();
+    cluster.members()[old].pause();
+    let new = cluster.leader_instead_of(old).unwrap();
+    put(&cluster.members()[new]).unwrap();
+    let written = revision(&cluster.members()[new]);
+    cluster.members()[old].resume();
+    until(|| revision(&cluster.members()[old]) >= written);
+}
