@@ -28,5 +28,5 @@ pub use etcd::{EtcdCluster, EtcdSetup, EtcdStatus, etcd, etcd_call, etcd_status}
 pub use postgres::{PostgresPair, PostgresSetup, Replication, postgres, postgres_query};
 pub use process::{process_state, resume_process, stop_process};
 pub use proxy::{Direction, Mode, Once, Proxy};
-pub use redis::{RedisPair, RedisSetup, redis, redis_command};
+pub use redis::{RedisPair, RedisSentinel, RedisSetup, redis, redis_command};
 pub use server::Server;

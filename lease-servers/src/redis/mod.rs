@@ -1,9 +1,11 @@
 //! A private Redis.
 
 mod pair;
+mod sentinel;
 mod wire;
 
 pub use pair::RedisPair;
+pub use sentinel::RedisSentinel;
 pub use wire::redis_command;
 
 use crate::server::{Folder, Plan, Server, ask, free_port, version_text};

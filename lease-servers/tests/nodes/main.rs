@@ -5,3 +5,4 @@
 mod etcd_cluster;
 mod postgres_pair;
 mod redis_pair;
+mod sentinel;
