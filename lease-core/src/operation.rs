@@ -34,6 +34,10 @@ pub enum Operation {
     GuardedWrite,
     /// `adopt` at a destination.
     Adopt,
+    /// An idempotency record in the caller's transaction.
+    Once,
+    /// A version condition in the caller's transaction.
+    Version,
 }
 
 impl fmt::Display for Operation {
@@ -53,6 +57,8 @@ impl fmt::Display for Operation {
             Self::Seal => "seal",
             Self::GuardedWrite => "guarded write",
             Self::Adopt => "adopt",
+            Self::Once => "idempotency record",
+            Self::Version => "version condition",
         })
     }
 }
@@ -77,6 +83,9 @@ impl Operation {
             Self::Seal => "whether it took effect is unknown: seal again before you read or write",
             Self::Adopt => {
                 "whether it took effect is unknown: adopt again; a conflict that names the new authority says that it did"
+            }
+            Self::Once | Self::Version => {
+                "whether it took effect is unknown: roll the transaction back, and run it again from its beginning"
             }
             Self::Connect => "whether the store has seen it is unknown: connect again",
             Self::Inspect | Self::List | Self::Read => {
@@ -112,6 +121,8 @@ mod tests {
             (Operation::Seal, "seal again"),
             (Operation::GuardedWrite, "read what is there before you write again"),
             (Operation::Adopt, "a conflict that names the new authority says that it did"),
+            (Operation::Once, "run it again from its beginning"),
+            (Operation::Version, "run it again from its beginning"),
         ] {
             let unknown = text(operation, Effect::Unknown);
             assert!(unknown.contains(advice), "{unknown}");
