@@ -69,6 +69,11 @@ pub(crate) fn find_postgres_client(program: &'static str) -> Result<PathBuf, Ser
     find_in(beside.into_iter().chain(path_folders()), program, "postgresql-client")
 }
 
+/// A program that comes in a package of its own.
+pub(crate) fn find_tool(program: &'static str, package: &'static str) -> Result<PathBuf, ServerError> {
+    find_in(path_folders(), program, package)
+}
+
 fn find_in(
     folders: impl IntoIterator<Item = PathBuf>,
     program: &'static str,

@@ -11,6 +11,7 @@
 //! # Ok::<(), lease_servers::ServerError>(())
 //! ```
 
+mod backup;
 mod binaries;
 mod error;
 mod etcd;
@@ -22,6 +23,7 @@ mod redis;
 mod server;
 mod wait;
 
+pub use backup::Backup;
 pub use binaries::{Kind, missing_package};
 pub use error::ServerError;
 pub use etcd::{EtcdCluster, EtcdSetup, EtcdStatus, etcd, etcd_call, etcd_status};

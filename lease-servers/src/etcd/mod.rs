@@ -1,8 +1,10 @@
 //! A private etcd.
 
+mod backup;
 mod cluster;
 mod wire;
 
+pub(crate) use backup::{restore, save};
 pub use cluster::EtcdCluster;
 pub use wire::{EtcdStatus, etcd_call, etcd_status};
 

@@ -65,13 +65,20 @@ fn initialise(password_file: &Path, folder: &Folder) -> Result<(), ServerError> 
 }
 
 /// Copies what a running server has into a new folder `data` (`pg_basebackup`), so that another server can be started on it.
-fn copy_of(server: &Server, folder: &Folder, data: &Path) -> Result<(), ServerError> {
+pub(crate) fn copy_of(server: &Server, folder: &Folder, data: &Path) -> Result<(), ServerError> {
     own(folder.path()).map_err(ServerError::io("give the folder to the user"))?;
     let mut command = wire::client("pg_basebackup", server.port())?;
     command.arg("-D").arg(data).args(["--wal-method=stream", "--checkpoint=fast", "--no-sync"]);
     command.current_dir(folder.path());
     as_user(&mut command, run_as());
     program::run(&mut command, "run pg_basebackup").map(drop)
+}
+
+/// Puts such a copy in the place of a server's data.
+pub(crate) fn restore(from: &Folder, server: &Server) -> Result<(), ServerError> {
+    let mut command = Command::new("cp");
+    command.arg("-a").arg(from.data().join(".")).arg(server.data());
+    program::run(&mut command, "put the base backup in place").map(drop)
 }
 
 /// The user to run as, when this is root: PostgreSQL refuses to be that.

@@ -1,9 +1,11 @@
 //! A private Redis.
 
+mod backup;
 mod pair;
 mod sentinel;
 mod wire;
 
+pub(crate) use backup::{restore, save};
 pub use pair::RedisPair;
 pub use sentinel::RedisSentinel;
 pub use wire::redis_command;

@@ -174,6 +174,17 @@ impl Server {
         }
     }
 
+    /// Where its data are. The folder may be a disk of its own.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.data()
+    }
+
+    /// The value of one of its arguments.
+    pub(crate) fn argument(&self, name: &str) -> Option<&str> {
+        let place = self.plan.args.iter().position(|argument| argument == name)?;
+        self.plan.args.get(place.checked_add(1)?).map(String::as_str)
+    }
+
     fn log(&self) -> PathBuf {
         self.folder.path().join("log")
     }
