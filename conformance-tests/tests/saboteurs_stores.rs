@@ -107,6 +107,7 @@ const ETCD: &[Saboteur] = {
         Saboteur("re-entrant", Etcd, Lease, ("acquire compares that the resource is free", ""), "exclusion/same-client"),
         Saboteur("no expiry", Etcd, Lease, ("acquire attaches the lease", ""), "expiry/frees"),
         Saboteur("token from the leader's term", Etcd, Lease, ("the token is the grant's revision", ""), "token/grows-over-expiry"),
+        Saboteur("renew without key check", Etcd, Lease, ("renew reads the key", ""), "renew/released-is-lost"),
         Saboteur("renew without owner check", Etcd, Lease, ("renew compares the owner", ""), "renew/superseded-is-lost"),
         Saboteur("release without owner check", Etcd, Lease, ("release compares the owner", ""), RELEASE),
         Saboteur("force-release without value check", Etcd, Lease, ("force-release compares the value", ""), OTHER_GRANT),

@@ -30,6 +30,9 @@ impl Store {
     ];
 }
 
+/// Time limits that a busy machine does not reach.
+const LIMITS: &str = "call_timeout_ms=10000&connect_timeout_ms=60000";
+
 /// One private server of each kind, and a folder for files.
 #[derive(Debug)]
 pub(crate) struct Stores {
@@ -57,12 +60,12 @@ impl Stores {
     pub(crate) fn url(&self, store: Store) -> String {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         match store {
-            Store::Redis => format!("{}?namespace=s{number}&call_timeout_ms=10000", self.redis.url()),
-            Store::Postgres => format!("{}?namespace=s{number}&call_timeout_ms=10000", self.postgres.url()),
+            Store::Redis => format!("{}?namespace=s{number}&{LIMITS}", self.redis.url()),
+            Store::Postgres => format!("{}?namespace=s{number}&{LIMITS}", self.postgres.url()),
             #[cfg(feature = "etcd-saboteurs")]
-            Store::Etcd => format!("{}?namespace=s{number}&call_timeout_ms=10000", self.etcd.url()),
+            Store::Etcd => format!("{}?namespace=s{number}&{LIMITS}", self.etcd.url()),
             Store::Sqlite => {
-                format!("sqlite://{}?call_timeout_ms=10000", self.files.path().join(format!("{number}.db")).display())
+                format!("sqlite://{}?{LIMITS}", self.files.path().join(format!("{number}.db")).display())
             }
         }
     }
