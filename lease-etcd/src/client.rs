@@ -1,11 +1,12 @@
 //! The few calls to etcd that this crate makes. None is sent again if it may have run.
 
 use crate::EtcdConfig;
+use crate::connection::Connection;
 use crate::error::{self, Place};
-use etcd_client::{Client, ConnectOptions, Error, GetOptions, GetResponse, LeaseGrantOptions, Txn, TxnResponse};
+use etcd_client::{Client, Error, GetOptions, GetResponse, LeaseGrantOptions, Txn, TxnResponse};
 use lease_core::{BootInstant, LeaseError, Operation, bounded};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a request that was certainly never sent is tried on another member.
@@ -13,21 +14,7 @@ const TRIES: u32 = 12;
 
 /// A connection to a cluster. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Store(Arc<Shared>);
-
-struct Shared {
-    config: EtcdConfig,
-    place: Place,
-    current: Mutex<Current>,
-    connecting: tokio::sync::Mutex<()>,
-}
-
-/// The client in use, and how often one was given up.
-#[derive(Default)]
-struct Current {
-    generation: u64,
-    client: Option<Arc<Client>>,
-}
+pub(crate) struct Store(Arc<Connection>);
 
 /// A keep-alive that etcd answered with success.
 #[derive(Clone, Copy, Debug)]
@@ -42,67 +29,26 @@ impl Store {
     /// Connects, and logs in where the URL has a user. Without a user the client connects with its first request.
     pub(crate) async fn connect(config: &EtcdConfig, prefix: String) -> Result<Self, LeaseError> {
         let place = Place { address: config.address(), prefix };
-        let store = Self(Arc::new(Shared {
-            config: config.clone(),
-            place,
-            current: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
-        }));
-        store.client().await?;
+        let store = Self(Arc::new(Connection::new(config.clone(), place)));
+        store.0.client().await?;
         Ok(store)
     }
 
-    /// Runs a call within `limit`. After a time-out the next call gets a new connection: nothing says that the old one still works,
-    /// and the client would notice only much later.
+    /// Runs a call within `limit`. After a time-out the next call gets a new connection, unless this one was hardly there yet.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
         operation: Operation,
         call: impl Future<Output = Result<T, LeaseError>>,
     ) -> Result<T, LeaseError> {
-        let before = self.current().generation;
+        let before = self.0.present();
         let answer = bounded(limit, operation, error::in_doubt(operation), call).await;
-        if matches!(answer, Err(LeaseError::Timeout { .. })) {
-            let mut current = self.current();
-            // Calls that time out together give up one connection, not each other's new ones.
-            if current.generation == before {
-                current.generation = before.wrapping_add(1);
-                current.client = None;
-            }
+        if matches!(answer, Err(LeaseError::Timeout { .. }))
+            && let Some(client) = before.or_else(|| self.0.present())
+        {
+            self.0.give_up_late(&client);
         }
         answer
-    }
-
-    /// The next call gets another connection than this one.
-    fn give_up(&self, client: &Arc<Client>) {
-        let mut current = self.current();
-        if current.client.as_ref().is_some_and(|present| Arc::ptr_eq(present, client)) {
-            current.generation = current.generation.wrapping_add(1);
-            current.client = None;
-        }
-    }
-
-    fn current(&self) -> MutexGuard<'_, Current> {
-        self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn client(&self) -> Result<Arc<Client>, LeaseError> {
-        let present = self.current().client.clone();
-        if let Some(client) = present {
-            return Ok(client);
-        }
-        let _one_at_a_time = self.0.connecting.lock().await;
-        let present = self.current().client.clone();
-        if let Some(client) = present {
-            return Ok(client);
-        }
-        // Boxed, since it is large and every caller's future would carry it.
-        let config = &self.0.config;
-        let connecting = Box::pin(Client::connect(config.urls(), Some(client_options(config)?)));
-        let client =
-            connecting.await.map(Arc::new).map_err(|e| error::of_call(Operation::Connect, &self.0.place, e))?;
-        self.current().client = Some(Arc::clone(&client));
-        Ok(client)
     }
 
     /// The server's version.
@@ -123,7 +69,7 @@ impl Store {
         match reply.await? {
             Ok(reply) => Ok(Some(reply)),
             Err(e) if error::no_such_lease(&e) => Ok(None),
-            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
+            Err(e) => Err(error::of_call(operation, self.0.place(), e)),
         }
     }
 
@@ -159,7 +105,7 @@ impl Store {
         match reply.await? {
             Ok(granted) => Ok(Some(seconds(granted.ttl()))),
             Err(e) if error::lease_exists(&e) => Ok(None),
-            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
+            Err(e) => Err(error::of_call(operation, self.0.place(), e)),
         }
     }
 
@@ -172,7 +118,7 @@ impl Store {
         match reply.await? {
             Ok(_) => Ok(()),
             Err(e) if error::no_such_lease(&e) => Ok(()),
-            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
+            Err(e) => Err(error::of_call(operation, self.0.place(), e)),
         }
     }
 
@@ -189,7 +135,7 @@ impl Store {
             }
             Ok(_) => Ok(None),
             Err(e) if error::no_such_lease(&e) => Ok(None),
-            Err(e) => Err(error::of_call(operation, &self.0.place, e)),
+            Err(e) => Err(error::of_call(operation, self.0.place(), e)),
         }
     }
 
@@ -199,7 +145,7 @@ impl Store {
     /// The client keeps the first reply on a stream to itself, so a second request is sent, whose reply carries the raft term.
     pub(crate) async fn keep_alive(&self, operation: Operation, id: i64) -> Result<Option<KeptAlive>, LeaseError> {
         let failed = |e| {
-            if error::no_such_lease(&e) { Ok(None) } else { Err(error::of_call(operation, &self.0.place, e)) }
+            if error::no_such_lease(&e) { Ok(None) } else { Err(error::of_call(operation, self.0.place(), e)) }
         };
         let opened = self.send(|client| {
             let mut leases = client.lease_client();
@@ -209,7 +155,7 @@ impl Store {
             Ok(opened) => opened,
             Err(e) => return failed(e),
         };
-        let sent = self.0.config.options.clock.now();
+        let sent = self.0.config().options.clock.now();
         if let Err(e) = keeper.keep_alive().await {
             return failed(e);
         }
@@ -228,7 +174,7 @@ impl Store {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.send(request).await?.map_err(|e| error::of_call(operation, &self.0.place, e))
+        self.send(request).await?.map_err(|e| error::of_call(operation, self.0.place(), e))
     }
 
     /// Sends a request: the outer error says that there was no connection to send it on. The client spreads requests over the members
@@ -237,21 +183,26 @@ impl Store {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut client = self.client().await?;
-        let mut left = if self.0.config.endpoints().len() > 1 { TRIES } else { 0 };
-        let mut may_log_in = self.0.config.login().is_some();
+        let mut client = self.0.client().await?;
+        let mut left = if self.0.config().endpoints().len() > 1 { TRIES } else { 0 };
+        let mut may_log_in = self.0.config().login().is_some();
         loop {
-            match request(&client).await {
+            match request(&client.client).await {
                 Err(e) if left > 0 && error::never_sent(&e) => left = left.saturating_sub(1),
                 // It was not done, so it may be sent again, after a new login.
                 Err(e) if may_log_in && error::login_outdated(&e) => {
                     may_log_in = false;
-                    self.give_up(&client);
+                    self.0.give_up(&client);
                     // Boxed, since it is rare and every caller's future would carry it.
-                    client = Box::pin(self.client()).await?;
+                    client = Box::pin(self.0.client()).await?;
                     continue;
                 }
-                other => return Ok(other),
+                other => {
+                    if other.is_ok() {
+                        client.has_answered();
+                    }
+                    return Ok(other);
+                }
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -260,30 +211,8 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("address", &self.0.place.address).finish_non_exhaustive()
+        f.debug_struct("Store").field("address", &self.0.place().address).finish_non_exhaustive()
     }
-}
-
-#[cfg_attr(not(feature = "tls-rustls"), expect(clippy::unnecessary_wraps, reason = "reading TLS files can fail"))]
-fn client_options(config: &EtcdConfig) -> Result<ConnectOptions, LeaseError> {
-    let options = &config.options;
-    // No time limit here: the caller's covers all that a call does.
-    let mut client = ConnectOptions::new()
-        .with_connect_timeout(options.connect_timeout)
-        .with_require_leader(true)
-        // Finds a dead peer when it is asked; etcd closes connections that ping more often than each 5 s, or while idle.
-        .with_keep_alive(Duration::from_secs(10), options.call_timeout)
-        .with_keep_alive_while_idle(false)
-        .with_tcp_keepalive(Duration::from_secs(10));
-    if let Some((user, password)) = config.login() {
-        // A request that was refused for its outdated login is sent again after a new one: it has not run.
-        client = client.with_user(user, password).with_auto_token_refresh(true);
-    }
-    #[cfg(feature = "tls-rustls")]
-    if let Some(tls) = config.tls()? {
-        client = client.with_tls(tls);
-    }
-    Ok(client)
 }
 
 fn seconds(seconds: i64) -> Duration {

@@ -101,6 +101,7 @@ mod backend;
 mod claims;
 mod client;
 mod config;
+mod connection;
 mod error;
 mod fence;
 mod force;

@@ -7,7 +7,7 @@ use lease_core::{
     Renewal,
 };
 use lease_etcd::{EtcdBackend, EtcdDestination};
-use lease_servers::{EtcdSetup, Server};
+use lease_servers::{Direction, EtcdSetup, Mode, Proxy, Server};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -50,6 +50,30 @@ async fn the_least_privileged_account_runs_everything_and_nothing_else() {
     assert!(message.contains("--prefix=true readwrite other/lease/") && !message.contains("s3cret"), "{message}");
     let error = EtcdDestination::connect(&url(&server, "worker:s3cret@", "?namespace=other")).await.unwrap_err();
     assert!(error.to_string().contains("readwrite other/guard/"), "{error}");
+}
+
+/// Where logging in takes longer than a call may, calls fail for a while and then find the login that their forerunners began.
+#[tokio::test(flavor = "multi_thread")]
+async fn logging_in_may_take_longer_than_a_call() {
+    let server = server();
+    with_login(&server).await;
+    let proxy = Proxy::to(server.port()).unwrap();
+    let limits = "?call_timeout_ms=500&connect_timeout_ms=20000";
+    let address = url(&server, "worker:s3cret@", limits);
+    let through = address.replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port()));
+    let backend = EtcdBackend::connect(&through).await.unwrap();
+    // A login and a request together take longer than the call.
+    proxy.set(Direction::Requests, Mode::Delay(Duration::from_millis(300)));
+    proxy.cut();
+    let resource = name("r");
+    let mut failures = 0_u32;
+    let begun = std::time::Instant::now();
+    while let Err(error) = backend.inspect(&resource).await {
+        failures += 1;
+        assert_eq!(error.effect(), Effect::None);
+        assert!(begun.elapsed() < Duration::from_mins(1), "no call succeeds any more: {error}");
+    }
+    assert!(failures > 0, "logging in was too quick to show anything");
 }
 
 async fn run_all(backend: &EtcdBackend, url: &str) {
