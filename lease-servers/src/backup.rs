@@ -2,7 +2,7 @@
 
 use crate::server::Folder;
 use crate::{EtcdCluster, Kind, Server, ServerError, etcd, postgres, redis};
-use std::path::PathBuf;
+use std::path::Path;
 
 /// What a server had at one moment, made by the server's own means while it runs: a snapshot of Redis (`SAVE`), a snapshot of etcd
 /// (`etcdctl snapshot save`), a base backup of PostgreSQL (`pg_basebackup`).
@@ -70,7 +70,7 @@ impl Backup {
 }
 
 /// Removes what is in a folder, and not the folder, which may be a disk.
-fn empty(folder: &PathBuf) -> std::io::Result<()> {
+pub(crate) fn empty(folder: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }

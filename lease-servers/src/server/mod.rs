@@ -1,5 +1,6 @@
 //! A running private server.
 
+mod disk;
 mod folder;
 mod port;
 
@@ -8,6 +9,7 @@ pub(crate) use port::{ask, free_port};
 
 use crate::process::{process_state, signal, stop_process, tree};
 use crate::{Kind, ServerError};
+use disk::Disk;
 use rustix::process::Signal;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,8 @@ pub struct Server {
     plan: Plan,
     version: String,
     child: Option<Child>,
+    // Before the folder, in which it is mounted.
+    disk: Option<Disk>,
     folder: Folder,
 }
 
@@ -49,7 +53,7 @@ impl Server {
 
     /// Starts it. It may need others to become ready.
     pub(crate) fn launch_new(kind: Kind, version: String, folder: Folder, plan: Plan) -> Result<Self, ServerError> {
-        let mut server = Self { kind, plan, version, child: None, folder };
+        let mut server = Self { kind, plan, version, child: None, disk: None, folder };
         server.launch()?;
         Ok(server)
     }
@@ -108,10 +112,13 @@ impl Server {
 
     /// Ends all its processes at once (`SIGKILL`). What it had not written is lost to it; what the kernel had is not.
     pub fn kill(&mut self) {
+        self.thaw_disk();
         let Some(mut child) = self.child.take() else {
             return;
         };
-        let all = tree(child.id());
+        // When it has ended by itself, its id may be somebody else's.
+        let ended = child.try_wait().is_ok_and(|status| status.is_some());
+        let all = if ended { Vec::new() } else { tree(child.id()) };
         for pid in &all {
             signal(*pid, Signal::KILL);
             signal(*pid, Signal::CONT);
@@ -124,6 +131,13 @@ impl Server {
         while all.iter().any(|pid| !matches!(process_state(*pid), None | Some('Z' | 'X'))) {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Asks it to end in its own way, in which it loses nothing that it keeps at all; one that is not done after ten seconds is killed.
+    pub fn stop(&mut self) {
+        let how = if self.kind == Kind::Postgres { Signal::INT } else { Signal::TERM };
+        self.end_by(how, Duration::from_secs(10));
+        self.kill();
     }
 
     /// Starts it again on the same folder and port, and returns when it is ready.
@@ -192,21 +206,23 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // PostgreSQL ends and reaps its own children when it is asked to; killed, it would leave them to the system.
         if self.kind == Kind::Postgres {
-            self.ask_to_end();
+            self.end_by(Signal::QUIT, Duration::from_secs(2));
         }
         self.kill();
     }
 }
 
 impl Server {
-    /// PostgreSQL ends and reaps its own children when it is asked to; killed, it would leave them to the system.
-    fn ask_to_end(&mut self) {
+    /// Sends it a signal by which it ends in its own way, and waits for that.
+    fn end_by(&mut self, how: Signal, limit: Duration) {
+        self.thaw_disk();
         let Some(child) = self.child.as_mut() else { return };
         signal(child.id(), Signal::CONT);
-        signal(child.id(), Signal::QUIT);
+        signal(child.id(), how);
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(2) && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+        while begin.elapsed() < limit && child.try_wait().is_ok_and(|ended| ended.is_none()) {
             std::thread::sleep(Duration::from_millis(5));
         }
     }

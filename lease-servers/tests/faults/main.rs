@@ -4,3 +4,4 @@
 
 mod backup;
 mod common;
+mod disk;
