@@ -1,5 +1,6 @@
 //! A running private server.
 
+mod clock;
 mod disk;
 mod folder;
 mod port;
@@ -9,6 +10,7 @@ pub(crate) use port::{ask, free_port};
 
 use crate::process::{process_state, signal, stop_process, tree};
 use crate::{Kind, ServerError};
+use clock::Clock;
 use disk::Disk;
 use rustix::process::Signal;
 use std::fs::File;
@@ -23,6 +25,7 @@ pub struct Server {
     plan: Plan,
     version: String,
     child: Option<Child>,
+    clock: Option<Clock>,
     // Before the folder, in which it is mounted.
     disk: Option<Disk>,
     folder: Folder,
@@ -53,7 +56,7 @@ impl Server {
 
     /// Starts it. It may need others to become ready.
     pub(crate) fn launch_new(kind: Kind, version: String, folder: Folder, plan: Plan) -> Result<Self, ServerError> {
-        let mut server = Self { kind, plan, version, child: None, disk: None, folder };
+        let mut server = Self { kind, plan, version, child: None, clock: None, disk: None, folder };
         server.launch()?;
         Ok(server)
     }
@@ -158,6 +161,7 @@ impl Server {
         command.args(&self.plan.args).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
         as_user(&mut command, self.plan.run_as);
         command.current_dir(self.folder.path());
+        command.envs(self.clock.iter().flat_map(Clock::environment));
         let mut child = command.spawn().map_err(ServerError::io(format!("start {}", self.plan.program.display())))?;
         if let Err(error) = self.folder.belongs_to(Some(child.id())) {
             // Nobody would end it. A failure means that it is gone already.

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may end at the first thing that is wrong")]
 
 mod backup;
+mod clock;
 mod common;
 mod disk;
