@@ -62,6 +62,12 @@
 //! Tables without a key or a column that this release needs are refused at connect and left as they are. Those from before `force_release` lack a column of `lease`: stop
 //! every older client and run `ALTER TABLE leasehold.lease ADD COLUMN forced boolean NOT NULL DEFAULT false`, or choose another namespace.
 //!
+//! # Without a token
+//!
+//! Where this database owns the state, three alternatives do without a fencing token ([compared](lease_core::plain)): [`PostgresFence`], a
+//! transaction that holds the lease's row; [`PostgresVersions`], a write that depends on what was read; [`PostgresOnce`], an effect at most once per
+//! key. They work in your own transaction, on tables of their own beside the others.
+//!
 //! # URL
 //!
 //! `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (or `postgresql://`), with the common parameters and
@@ -98,15 +104,20 @@ mod fence;
 mod force;
 mod guard;
 mod keys;
+mod once;
 mod opening;
+mod plain;
 mod pool;
 mod set_up;
+mod version;
 mod wire;
 
 pub use backend::PostgresBackend;
 pub use config::{PostgresConfig, SetUp};
 pub use fence::PostgresFence;
 pub use guard::{PostgresDestination, PostgresGuard};
+pub use once::{ONCE_GRANTS, PostgresOnce};
+pub use version::{PostgresVersions, VERSION_GRANTS};
 
 /// What the account `ACCOUNT` of a worker needs in the namespace `leasehold`, and no more. `DELETE` is for clean-up, on `meta` and
 /// `register` only for [`PostgresBackend::purge`].
