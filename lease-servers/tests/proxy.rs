@@ -169,6 +169,7 @@ fn a_request_in_pieces_is_held_as_a_whole() {
     client.write_all(b"INCR").unwrap();
     std::thread::sleep(Duration::from_millis(5));
     client.write_all(b" n\r\n").unwrap();
+    client.set_read_timeout(Some(SHORT)).unwrap();
     assert_eq!(read(&mut client), None);
     // What is sent after a while is not a part of it.
     client.write_all(b"QUIT\r\n").unwrap();
@@ -179,4 +180,20 @@ fn a_request_in_pieces_is_held_as_a_whole() {
     while proxy.counts().1 == before {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn connections_of_other_processes_are_cut_and_refused() {
+    let (_server, proxy) = bench();
+    let mut client = connect(proxy.port());
+    assert_eq!(increment(&mut client).unwrap(), ":1");
+    proxy.only_from(vec![std::process::id()]);
+    assert_eq!(increment(&mut client).unwrap(), ":2", "its own stays");
+    assert_eq!(increment(&mut connect(proxy.port())).unwrap(), ":3");
+    // The first process of the system is none of the clients.
+    proxy.only_from(vec![1]);
+    assert_eq!(increment(&mut client), None);
+    assert_eq!(increment(&mut connect(proxy.port())), None);
+    proxy.heal();
+    assert_eq!(increment(&mut connect(proxy.port())).unwrap(), ":4");
 }

@@ -76,7 +76,8 @@ impl Server {
     }
 
     /// Lets each write to its disk wait, until [`resume_disk`](Self::resume_disk) or the server's end. It needs
-    /// [`put_on_disk`](Self::put_on_disk). Whoever else writes there waits too, and cannot be killed meanwhile.
+    /// [`put_on_disk`](Self::put_on_disk). A server that has nothing to write does not notice; a Redis that waits shows as `D` in
+    /// [`process_state`](crate::process_state). Whoever else writes there waits too, and cannot be killed meanwhile.
     ///
     /// # Errors
     /// When it has no disk of its own, or the system refuses.
