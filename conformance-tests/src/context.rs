@@ -243,7 +243,7 @@ pub(crate) async fn release(client: &dyn LeaseBackend, lease: &Lease) -> Result<
 
 /// The token of a grant; the case cannot be tried without one.
 pub(crate) fn token(lease: &Lease) -> Result<&FencingToken, Stop> {
-    let missing = || Stop::NotTried("the backend gives no fencing tokens".into());
+    let missing = || Stop::Wants(Claim::FencingToken, "the backend gives no fencing tokens".into());
     lease.token().ok_or_else(missing)
 }
 

@@ -81,6 +81,11 @@ fn join(name: &str, values: &[&Value]) -> Value {
         return (*last).clone();
     }
     let all = |is: fn(&Value) -> bool| values.iter().all(|value| is(value));
+    if Kind::of(name) == Kind::Measure
+        && let Some(measures) = values.iter().map(|value| measure(value)).collect::<Option<Vec<_>>>()
+    {
+        return together(&measures);
+    }
     if all(Value::is_u64) {
         return numbers(name, &values.iter().filter_map(|value| value.as_u64()).collect::<Vec<_>>());
     }
@@ -98,18 +103,32 @@ fn numbers(name: &str, numbers: &[u64]) -> Value {
         Kind::Count => json!(numbers.iter().fold(0_u64, |sum, number| sum.saturating_add(*number))),
         Kind::Most => json!(numbers.iter().max()),
         Kind::Own => json!(numbers.last()),
-        Kind::Measure => spread(numbers.to_vec()),
+        Kind::Measure => spread(numbers),
     }
 }
 
+/// A measure, or several of them as [`spread`] shows them: their least, median and most.
+fn measure(value: &Value) -> Option<[u64; 3]> {
+    let of = |name: &str| value.get(name).and_then(Value::as_u64);
+    value.as_u64().map(|one| [one; 3]).or_else(|| Some([of("min")?, of("median")?, of("max")?]))
+}
+
+/// Several measures together; the median is that of their medians.
+fn together(measures: &[[u64; 3]]) -> Value {
+    let mut medians: Vec<u64> = measures.iter().map(|[_, median, _]| *median).collect();
+    medians.sort_unstable();
+    let min = measures.iter().map(|[least, ..]| *least).min();
+    let max = measures.iter().map(|[.., most]| *most).max();
+    if min == max { json!(min) } else { json!({ "min": min, "median": middle(&medians), "max": max }) }
+}
+
+fn middle(sorted: &[u64]) -> Option<&u64> {
+    sorted.get(sorted.len().saturating_sub(1).checked_div(2).unwrap_or_default())
+}
+
 /// The least, the median and the most of several measures; a plain number where they are all the same.
-pub(crate) fn spread(mut measures: Vec<u64>) -> Value {
-    measures.sort_unstable();
-    let middle = measures.len().saturating_sub(1).checked_div(2).unwrap_or_default();
-    match (measures.first(), measures.get(middle), measures.last()) {
-        (Some(min), Some(median), Some(max)) if min != max => json!({ "min": min, "median": median, "max": max }),
-        (first, ..) => json!(first),
-    }
+pub(crate) fn spread(measures: &[u64]) -> Value {
+    together(&measures.iter().map(|one| [*one; 3]).collect::<Vec<_>>())
 }
 
 fn objects(objects: &[&Map<String, Value>]) -> Value {
@@ -197,6 +216,14 @@ mod tests {
             "server frozen": serde_json::json!({ "holders": 2 }),
         };
         assert_eq!(merged([&first, &second]), expected);
+    }
+
+    #[test]
+    fn figures_that_are_joined_already_are_joined_again() {
+        let trouble = |measures: &[u64]| evidence! { "trouble_ms": spread(measures) };
+        let expected = serde_json::json!({ "min": 3, "median": 6, "max": 30 });
+        let trials = [trouble(&[5, 6, 9]), trouble(&[8]), trouble(&[3, 4, 30])];
+        assert_eq!(merged(&trials), evidence! { "trouble_ms": expected });
     }
 
     #[test]

@@ -75,7 +75,8 @@ pub trait ServerControl: std::fmt::Debug + Send + Sync {
     /// When it does not come back.
     fn kill_and_restart(&self) -> Result<(u32, u32), String>;
 
-    /// Stops all its processes (`SIGSTOP`): it accepts connections and answers nothing. Returns its process id.
+    /// Stops all its processes (`SIGSTOP`): it accepts connections and answers nothing. A file is kept locked by another process. Returns
+    /// the process id.
     ///
     /// # Errors
     /// When it cannot be stopped; always, unless it is overridden.
@@ -89,6 +90,11 @@ pub trait ServerControl: std::fmt::Debug + Send + Sync {
     /// When it cannot be resumed; always, unless it is overridden.
     fn resume(&self) -> Result<(), String> {
         Err("it cannot be resumed (`ServerControl::resume`)".to_owned())
+    }
+
+    /// Whether it is a process of its own, which can be down. `true`, unless it is overridden: a file cannot.
+    fn can_be_down(&self) -> bool {
+        true
     }
 
     /// Kills it (`SIGKILL`). Returns the process id that it had.

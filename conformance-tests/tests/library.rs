@@ -42,12 +42,44 @@ async fn the_memory_backend_keeps_what_it_declares() {
     assert_eq!((report.exit_status(), report.seed), (0, 1));
     assert!(report.missing.is_empty());
     assert_eq!(told.load(Ordering::SeqCst), report.cells.len(), "progress tells of every cell");
+    has_its_figures(&report);
     // There is no process whose wall clock could be moved, and another process could not reach the store.
     assert!(report.cells_of("holder/wall-clock-jump").all(|cell| cell.verdict == Verdict::Untested));
     // Its fence is of the other kind, and nobody can write the register behind it unchecked.
     let elsewhere = ["fencing/pause-past-ttl/native-mark", "fencing/pause-past-ttl/native-unchecked"];
     for case in cases().iter().filter(|case| !elsewhere.contains(&case.id)) {
         assert!(report.cells.iter().any(|cell| cell.case == case.id), "{} has no cell", case.id);
+    }
+}
+
+/// What the holder cases count and measure is in the report, for all of their holders.
+fn has_its_figures(report: &Report) {
+    let figure = |case: &str, path: &str| {
+        let evidence = serde_json::json!(report.cells_of(case).next().unwrap().evidence);
+        evidence.pointer(path).unwrap_or_else(|| panic!("{case} has no {path}: {evidence:#}")).clone()
+    };
+    for (case, measure, not_tried) in [
+        ("holder/loss-by-deadline", "least_time_from_last_permit_to_next_grant_us", 3),
+        ("holder/no-false-loss", "least_renewal_slack_ms", 2),
+    ] {
+        let holders = figure(case, "/holders").as_u64().unwrap();
+        let kinds = figure(case, "/kinds");
+        let of_kinds = kinds.as_object().unwrap().values().map(|kind| kind["holders"].as_u64().unwrap());
+        assert!(holders >= 20 && of_kinds.sum::<u64>() == holders, "{case}: {holders} of {kinds}");
+        let least = kinds.as_object().unwrap().values().map(|kind| kind[measure].as_u64().unwrap()).min();
+        assert_eq!(figure(case, &format!("/{measure}")).as_u64(), least, "{case}: of all holders");
+        assert_eq!(
+            figure(case, "/kinds_not_tried").as_array().unwrap().len(),
+            not_tried,
+            "{case}: no server, no hands"
+        );
+    }
+    assert!(figure("holder/no-false-loss", "/trouble_ms/min").as_u64() >= Some(400));
+    let guards = figure("holder/ten-thousand-guards", "/guards_at_once");
+    for round in ["/renewal_rounds/0", "/renewal_rounds/1"] {
+        let of_round = |name: &str| figure("holder/ten-thousand-guards", &format!("{round}/{name}"));
+        assert_eq!((of_round("guards"), of_round("requests")), (guards.clone(), guards.clone()));
+        assert!(of_round("tasks_at_once").is_u64() && of_round("connections_at_once").is_u64());
     }
 }
 
@@ -71,6 +103,7 @@ async fn a_lock_without_tokens_is_judged_by_what_it_declares() {
     assert_eq!(report.exit_status(), 0);
     let verdict = |case: &str| report.cells_of(case).map(|cell| cell.verdict).collect::<Vec<_>>();
     assert_eq!(verdict("token/present"), [Verdict::HonestNo]);
+    assert_eq!(verdict("force/repeated"), [Verdict::Untested], "no value to name");
     assert_eq!(verdict("fencing/pause-past-ttl/guarded"), [Verdict::Untested], "no token, nothing to guard with");
     assert_eq!(verdict("fencing/pause-past-ttl/plain"), [Verdict::ControlLanded]);
     assert_eq!(verdict("fencing/pause-past-ttl/cannot-renew"), [Verdict::Kept]);

@@ -27,15 +27,16 @@ pub(crate) struct RunArgs {
     /// Seed of every random choice. Default: a new one, which the report names.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Trials of each case.
+    /// Trials of each case. In one trial each of the two cases with holders in trouble puts at least 20 of them into it: ten trials of
+    /// `--case holder/loss-by-deadline --case holder/no-false-loss` take about ten minutes on a backend, and judge 200 holders in each.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) trials: u32,
-    /// Only the cases whose id begins with this.
+    /// Only the cases whose id begins with this. Repeatable.
     #[arg(long = "case", value_name = "PREFIX")]
-    pub(crate) case: Option<String>,
+    pub(crate) cases: Vec<String>,
     /// Leave out the cases that take minutes: faults on the way to the store, dropped calls, holders in trouble. The default without a
     /// subcommand.
-    #[arg(long, conflicts_with = "case")]
+    #[arg(long, conflicts_with = "cases")]
     pub(crate) quick: bool,
     /// The expected verdicts, instead of the built-in ones. They are compared when private servers are used.
     #[arg(long, value_name = "FILE")]
@@ -78,7 +79,7 @@ impl SoakArgs {
             markdown: None,
             seed: self.seed,
             trials: 1,
-            case: None,
+            cases: Vec::new(),
             quick: false,
             expected: None,
         }

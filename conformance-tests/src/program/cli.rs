@@ -99,7 +99,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
     match cli.command {
         None => {
             let mut args = cli.run;
-            args.quick = args.case.is_none();
+            args.quick = args.cases.is_empty();
             super::run::run(&args)
         }
         Some(Command::Run(args)) => super::run::run(&args),

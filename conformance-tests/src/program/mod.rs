@@ -7,6 +7,7 @@ mod diff;
 mod evidence;
 mod expected;
 mod failure;
+mod holders;
 mod itself;
 mod kind;
 mod layout;

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 
 /// Runs the suite and returns the exit status.
 pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
-    if let Some(prefix) = args.case.as_deref() {
+    for prefix in &args.cases {
         cli::cases_of(prefix)?;
     }
     for path in args.json.iter().chain(&args.markdown) {
@@ -193,7 +193,7 @@ fn suite(
         .progress(move |step| {
             progress.at(&format!("{label}  {}/{} cases  {}", step.done, step.total, step.cell.case));
         });
-    if let Some(prefix) = &args.case {
+    for prefix in &args.cases {
         suite = suite.only(prefix.clone());
     }
     if args.quick {

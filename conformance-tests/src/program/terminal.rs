@@ -2,6 +2,7 @@
 
 use super::evidence;
 use super::expected::Mismatch;
+use super::holders;
 use super::itself;
 use super::layout;
 use super::matrix::{self, Mode};
@@ -23,6 +24,10 @@ pub(crate) fn render(report: &Report, mismatches: &[Mismatch], paint: Paint, wid
     out.push_str(&backends(report, width));
     if report.cells_of("fencing/pause-past-ttl/").next().is_some() {
         out.push_str(&two_workers(report, paint, width));
+    }
+    if let Some(table) = holders::table(report, width) {
+        section(&mut out, paint, "Holders in trouble, and many guards at once");
+        out.push_str(&table);
     }
     section(&mut out, paint, "Summary");
     out.push_str(&painted(&summary(report, width), paint));

@@ -23,7 +23,7 @@ pub(super) async fn kinds(soak: &Soak, team: &[Member], mode: Mode, claims: &Cla
         kinds.push(Kind::WorkerKilled);
     }
     if let Some(server) = soak.subject.server() {
-        // A file has no process that could stand still.
+        // Not every server can be paused.
         let paused = on_server(server, |server| server.pause().and_then(|_| server.resume())).await;
         if paused.is_ok() {
             kinds.push(Kind::ServerFrozen);

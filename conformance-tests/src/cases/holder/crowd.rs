@@ -21,26 +21,26 @@ pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
     let client = connecting.map_err(|_| Stop::NotTried("connecting did not end within 60 s".into()))??;
     let shifted = Shifted::new(client);
     let keeper = Keeper::start(Arc::new(shifted.clone()))?;
-    let (tasks, sockets) = (tasks(), open_sockets());
+    let before = Load::now();
     let begun = now();
     let mut guards = acquire(&stage, &keeper, 0, PROBE).await?;
     let probed = now().saturating_since(begun);
     let count = match millis(probed) {
-        0..120 => MANY,
-        120..200 => MANY / 2,
+        0..250 => MANY,
+        250..500 => MANY / 2,
         _ => MANY / 10,
     };
     guards.extend(acquire(&stage, &keeper, PROBE, count).await?);
     let acquired = now().saturating_since(begun);
     let mut rounds = Vec::new();
     for _ in 0..2 {
-        rounds.push(round(&stage, &shifted, &guards, tasks).await?);
+        rounds.push(round(&stage, &shifted, &guards, before).await?);
     }
     let lost = guards.iter().find_map(LeaseGuard::loss);
     ensure!(lost.is_none(), "after two rounds a guard of {count} was lost: {lost:?}");
-    let (more_tasks, more_sockets) = (self::tasks().saturating_sub(tasks), open_sockets().saturating_sub(sockets));
-    ensure!(more_tasks <= SHARED, "{count} guards at rest have {more_tasks} tasks");
-    ensure!(more_sockets <= SHARED, "{count} guards have {more_sockets} connections");
+    let at_rest = Load::now().more_than(before);
+    ensure!(at_rest.tasks <= SHARED, "{count} guards at rest have {} tasks", at_rest.tasks);
+    ensure!(at_rest.sockets <= Some(SHARED), "{count} guards have {:?} connections", at_rest.sockets);
     let begun = now();
     drop(guards);
     let all = u64::try_from(count).unwrap_or(u64::MAX);
@@ -48,11 +48,11 @@ pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
         pause_for(Duration::from_millis(10)).await;
     }
     Ok(evidence! {
-        "guards": count,
+        "guards_at_once": count,
         "fewer_because": (count < MANY).then(|| format!("{PROBE} grants took {} ms", millis(probed))),
         "acquired_in_ms": millis(acquired),
-        "tasks_at_rest": more_tasks,
-        "connections": more_sockets,
+        "tasks_at_rest": at_rest.tasks,
+        "connections_at_rest": at_rest.sockets,
         "renewal_rounds": rounds,
         "released": shifted.counts.releases(),
     })
@@ -84,46 +84,66 @@ async fn round(
     stage: &Stage,
     shifted: &Shifted,
     guards: &[LeaseGuard],
-    tasks_before: usize,
+    before: Load,
 ) -> Result<serde_json::Value, Stop> {
     let third = part(stage.run.long().duration(), 3);
     let counts = &shifted.counts;
-    let (before, begun) = (counts.begun(), now());
-    let (mut peak_tasks, mut peak_sockets) = (0, 0);
+    let (renewals_before, begun) = (counts.begun(), now());
+    let mut most = before;
     // They are due in the last tenth of the third.
     shifted.advance(part(third, 100).saturating_mul(88));
     for _ in 0..28 {
         shifted.advance(part(third, 200));
         pause_for(Duration::from_millis(10)).await;
-        peak_tasks = peak_tasks.max(tasks());
-        peak_sockets = peak_sockets.max(open_sockets());
+        most = most.or_more(Load::now());
     }
     let all = u64::try_from(guards.len()).unwrap_or(u64::MAX);
-    while counts.begun().saturating_sub(before) < all || counts.under_way() > 0 {
+    let requests = || counts.begun().saturating_sub(renewals_before);
+    while requests() < all || counts.under_way() > 0 {
         ensure!(
             now().saturating_since(begun) < Duration::from_mins(1),
             "after a minute only {} of {all} guards were renewed",
-            counts.begun().saturating_sub(before)
+            requests()
         );
+        most = most.or_more(Load::now());
         pause_for(Duration::from_millis(5)).await;
     }
-    let requests = counts.begun().saturating_sub(before);
+    let requests = requests();
     ensure!(requests <= all.saturating_mul(2), "{all} guards took {requests} requests in one round");
+    let most = most.more_than(before);
     Ok(serde_json::json!({
+        "guards": all,
         "requests": requests,
-        "ms": millis(now().saturating_since(begun)),
-        "most_tasks_at_once": peak_tasks.saturating_sub(tasks_before),
-        "sockets": peak_sockets,
+        "took_ms": millis(now().saturating_since(begun)),
+        "tasks_at_once": most.tasks,
+        "connections_at_once": most.sockets,
     }))
 }
 
-fn tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+/// What this process has open.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    tasks: usize,
+    /// As the system counts them: none where it does not tell.
+    sockets: Option<usize>,
 }
 
-/// The sockets of this process; zero where the system does not tell.
-fn open_sockets() -> usize {
-    let files = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
-    let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
-    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+impl Load {
+    fn now() -> Self {
+        let files = std::fs::read_dir("/proc/self/fd").ok();
+        let is_socket = |file: &std::fs::DirEntry| {
+            std::fs::read_link(file.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+        };
+        let sockets = files.map(|files| files.filter_map(Result::ok).filter(is_socket).count());
+        Self { tasks: tokio::runtime::Handle::current().metrics().num_alive_tasks(), sockets }
+    }
+
+    fn or_more(self, other: Self) -> Self {
+        Self { tasks: self.tasks.max(other.tasks), sockets: self.sockets.max(other.sockets) }
+    }
+
+    fn more_than(self, before: Self) -> Self {
+        let sockets = self.sockets.zip(before.sockets).map(|(now, before)| now.saturating_sub(before));
+        Self { tasks: self.tasks.saturating_sub(before.tasks), sockets }
+    }
 }

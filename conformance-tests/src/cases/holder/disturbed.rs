@@ -6,6 +6,7 @@ use crate::context::{
     CaseResult, Evidence, Stage, Stop, acquire_when_free, ensure, evidence, millis, now, part, pause_for, release,
     renew,
 };
+use crate::figures;
 use crate::worker::Seen;
 use lease_core::{BootInstant, Lease, ResourceName, Ttl};
 use serde_json::{Value, json};
@@ -17,17 +18,15 @@ const HOLDERS: u32 = 20;
 /// The kinds that can be tried here, those that can be tried together first; and why the others cannot.
 async fn kinds(stage: &Stage, without: &[Kind]) -> (Vec<Vec<Kind>>, Vec<String>) {
     let subject = &stage.run.subject;
-    let controlled = match subject.server() {
-        // A store that has a process can be paused; one that is a file cannot.
-        Some(server) => {
-            let paused = tokio::task::spawn_blocking(move || server.pause().and_then(|_| server.resume())).await;
-            paused.is_ok_and(|paused| paused.is_ok())
-        }
-        None => false,
-    };
+    let (mut can_freeze, mut can_kill) = (false, false);
+    if let Some(server) = subject.server() {
+        can_kill = server.can_be_down();
+        let paused = tokio::task::spawn_blocking(move || server.pause().and_then(|_| server.resume())).await;
+        can_freeze = paused.is_ok_and(|paused| paused.is_ok());
+    }
     let (mut together, mut alone, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for kind in Kind::ALL.into_iter().filter(|kind| !without.contains(kind)) {
-        match kind.missing(subject.as_ref(), controlled) {
+        match kind.missing(subject.as_ref(), can_freeze, can_freeze && can_kill) {
             Some(reason) => missing.push(format!("{}: {reason}", kind.name())),
             None if kind.hits_all() => alone.push(vec![kind]),
             None => together.push(kind),
@@ -37,9 +36,10 @@ async fn kinds(stage: &Stage, without: &[Kind]) -> (Vec<Vec<Kind>>, Vec<String>)
     (alone, missing)
 }
 
-fn each(rounds: &[Vec<Kind>]) -> u32 {
+/// How many holders each kind gets, so that there are `wanted` together.
+fn each(rounds: &[Vec<Kind>], wanted: u32) -> u32 {
     let kinds = rounds.iter().map(Vec::len).sum::<usize>();
-    HOLDERS.div_ceil(u32::try_from(kinds).unwrap_or(1).max(1))
+    wanted.div_ceil(u32::try_from(kinds).unwrap_or(1).max(1))
 }
 
 fn ttl(stage: &Stage, wanted: Duration) -> Ttl {
@@ -47,49 +47,91 @@ fn ttl(stage: &Stage, wanted: Duration) -> Ttl {
     Ttl::parse(wanted.max(limits.min_ttl).min(limits.max_ttl)).unwrap_or_else(|_| stage.run.short())
 }
 
-/// What became of one kind.
+/// What became of some holders of one kind.
 struct Told {
     kind: Kind,
     witness: String,
-    evidence: Value,
+    /// What was seen of those that can be judged.
+    evidence: Evidence,
     counted: u32,
     discarded: u32,
 }
 
-/// Runs one trial of every kind, those of a round at the same time.
-async fn all<F>(stage: &Stage, without: &[Kind], trial: impl Fn(Stage, Kind, u32) -> F) -> CaseResult
+/// How often holders are added for those that cannot be judged.
+const PASSES: u32 = 3;
+
+/// Runs trials of every kind, those of a round at the same time, until there are enough holders that can be judged.
+async fn all<F>(
+    stage: &Stage,
+    without: &[Kind],
+    trial: impl Fn(Stage, Kind, u32) -> F,
+) -> Result<(Evidence, Vec<Told>), Stop>
 where
     F: Future<Output = Result<Told, Stop>> + Send + 'static,
 {
     let (rounds, missing) = kinds(stage, without).await;
-    let count = each(&rounds);
-    let mut told = Vec::new();
-    for round in rounds {
-        let running: Vec<_> = round.into_iter().map(|kind| tokio::spawn(trial(stage.clone(), kind, count))).collect();
-        for one in running {
-            told.push(one.await.map_err(|e| Stop::Refuted(format!("a trial ended by itself: {e}")))?);
+    let mut told: Vec<Told> = Vec::new();
+    let sum = |told: &[Told], of: fn(&Told) -> u32| told.iter().map(of).fold(0_u32, u32::saturating_add);
+    for _ in 0..PASSES {
+        let wanted = HOLDERS.saturating_sub(sum(&told, |told| told.counted));
+        if wanted == 0 {
+            break;
+        }
+        let count = each(&rounds, wanted);
+        for round in &rounds {
+            let start = |kind: &Kind| tokio::spawn(trial(stage.clone(), *kind, count));
+            let running: Vec<_> = round.iter().map(start).collect();
+            let mut ended = Vec::new();
+            for one in running {
+                ended.push(one.await.map_err(|e| Stop::Refuted(format!("a trial ended by itself: {e}")))?);
+            }
+            told.extend(ended.into_iter().collect::<Result<Vec<_>, Stop>>()?);
         }
     }
-    let told = told.into_iter().collect::<Result<Vec<Told>, Stop>>()?;
-    let counted: u32 = told.iter().map(|told| told.counted).sum();
-    let discarded: u32 = told.iter().map(|told| told.discarded).sum();
-    if counted < HOLDERS / 2 {
+    let (counted, discarded) = (sum(&told, |told| told.counted), sum(&told, |told| told.discarded));
+    if counted < HOLDERS {
         return Err(Stop::NotTried(format!(
             "the machine was too slow: only {counted} of {} holders can be judged",
             counted.saturating_add(discarded)
         )));
     }
-    let mut seen = evidence! { "holders": counted, "holders_not_judged": discarded, "not_tried": missing };
-    for told in told {
-        let mut one = told.evidence;
-        one["witness"] = json!(told.witness);
-        seen.insert(told.kind.name().to_owned(), one);
-    }
-    Ok(seen)
+    let kinds: Evidence = Kind::ALL.into_iter().filter_map(|kind| of_kind(&told, kind)).collect();
+    let seen = evidence! {
+        "holders": counted,
+        "holders_not_judged": discarded,
+        "kinds": kinds,
+        "kinds_not_tried": missing,
+    };
+    Ok((seen, told))
 }
 
+/// The figures of one kind.
+fn of_kind(told: &[Told], kind: Kind) -> Option<(String, Value)> {
+    let own: Vec<&Told> = told.iter().filter(|told| told.kind == kind).collect();
+    let witness = &own.last()?.witness;
+    let mut seen = figures::merged(own.iter().map(|told| &told.evidence));
+    seen.insert("witness".to_owned(), json!(witness));
+    Some((kind.name().to_owned(), json!(seen)))
+}
+
+/// The least or most of one figure over all kinds.
+fn over_all(told: &[Told], name: &str, choose: fn(u64, u64) -> u64) -> Option<u64> {
+    told.iter().filter_map(|told| told.evidence.get(name).and_then(Value::as_u64)).reduce(choose)
+}
+
+/// From the last permit to the answer that told the observer of its grant.
+const TO_NEXT_GRANT: &str = "least_time_from_last_permit_to_next_grant_us";
+/// From the deadline that the last permit told to when the guard noticed.
+const AFTER_DEADLINE: &str = "latest_loss_after_deadline_us";
+/// The least that was left when a renewal came.
+const SLACK: &str = "least_renewal_slack_ms";
+const TROUBLE: &str = "trouble_ms";
+
 pub(super) async fn loss_by_deadline(stage: Stage) -> CaseResult {
-    all(&stage, &[], lost).await
+    let (mut seen, told) = all(&stage, &[], lost).await?;
+    seen.insert(TO_NEXT_GRANT.to_owned(), json!(over_all(&told, TO_NEXT_GRANT, u64::min)));
+    seen.insert(AFTER_DEADLINE.to_owned(), json!(over_all(&told, AFTER_DEADLINE, u64::max)));
+    Ok(seen)
 }
 
 /// What an observer saw when it took a lease over.
@@ -207,18 +249,27 @@ fn judge_lost(
     }
     causes.sort_unstable();
     causes.dedup();
-    let evidence = json!({
+    let mut evidence = evidence! {
         "holders": counted,
+        "holders_not_judged": discarded,
         "causes": causes,
-        "least_time_from_last_permit_to_next_grant_us": nearest / 1_000,
-        "latest_loss_after_deadline_us": latest / 1_000,
+        "permits_after_the_loss": seen.iter().map(|seen| seen.permits_after_loss).sum::<u64>(),
         "longest_gap_between_asking_us": seen.iter().map(|seen| seen.longest_gap_ns).max().unwrap_or_default() / 1_000,
-    });
+    };
+    if counted > 0 {
+        evidence.insert(TO_NEXT_GRANT.to_owned(), json!(nearest / 1_000));
+        evidence.insert(AFTER_DEADLINE.to_owned(), json!(latest / 1_000));
+    }
     Ok(Told { kind, witness: String::new(), evidence, counted, discarded })
 }
 
 pub(super) async fn no_false_loss(stage: Stage) -> CaseResult {
-    all(&stage, &[Kind::RecordDeleted], kept).await
+    let (mut seen, told) = all(&stage, &[Kind::RecordDeleted], kept).await?;
+    let trouble: Vec<u64> = told.iter().filter_map(|told| told.evidence.get(TROUBLE).and_then(Value::as_u64)).collect();
+    seen.insert(TROUBLE.to_owned(), figures::spread(&trouble));
+    seen.insert(SLACK.to_owned(), json!(over_all(&told, SLACK, u64::min)));
+    seen.insert("lost".to_owned(), json!(0));
+    Ok(seen)
 }
 
 async fn kept(stage: Stage, kind: Kind, count: u32) -> Result<Told, Stop> {
@@ -258,7 +309,7 @@ fn judge_kept(
     before: &[Seen],
     seen: &[Seen],
 ) -> Result<Told, Stop> {
-    let (mut counted, mut discarded) = (0_u32, 0_u32);
+    let (mut counted, mut discarded, mut slack) = (0_u32, 0_u32, u64::MAX);
     for ((name, before), seen) in names.iter().zip(before).zip(seen) {
         let left = Duration::from_nanos(before.last_deadline_ns.saturating_sub(begun.as_nanos()));
         // What the machine kept the holder from doing made the trouble longer. A stopped worker's own pause is in `lasted` already.
@@ -276,10 +327,20 @@ fn judge_kept(
                 millis(left)
             );
             counted = counted.saturating_add(1);
+            slack = slack.min(seen.least_left_ns);
         } else {
             discarded = discarded.saturating_add(1);
         }
     }
-    let evidence: Evidence = evidence! { "holders": counted, "lost": 0, "trouble_ms": millis(lasted) };
-    Ok(Told { kind, witness: String::new(), evidence: json!(evidence), counted, discarded })
+    let mut evidence = evidence! {
+        "holders": counted,
+        "holders_not_judged": discarded,
+        "lost": 0,
+        "longest_gap_between_asking_us": seen.iter().map(|seen| seen.longest_gap_ns).max().unwrap_or_default() / 1_000,
+    };
+    evidence.insert(TROUBLE.to_owned(), json!(millis(lasted)));
+    if counted > 0 {
+        evidence.insert(SLACK.to_owned(), json!(slack / 1_000_000));
+    }
+    Ok(Told { kind, witness: String::new(), evidence, counted, discarded })
 }

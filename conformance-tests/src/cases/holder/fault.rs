@@ -45,10 +45,11 @@ impl Kind {
     }
 
     /// Why it cannot be made here; `None` when it can.
-    pub(super) fn missing(self, subject: &dyn Subject, can_control: bool) -> Option<&'static str> {
+    pub(super) fn missing(self, subject: &dyn Subject, can_freeze: bool, can_kill: bool) -> Option<&'static str> {
         match self {
             Self::RecordDeleted if subject.hand_edit().is_none() => Some("no hands on the records"),
-            Self::ServerFrozen | Self::ServerKilled if !can_control => Some("no hands on a server process"),
+            Self::ServerFrozen if !can_freeze => Some("no hands on a server"),
+            Self::ServerKilled if !can_kill => Some("no hands on a server process"),
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ use sqlx::{AssertSqlSafe, Connection as _};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A guarded destination, with connections of the caller's own beside it.
 #[derive(Debug)]
@@ -155,17 +156,24 @@ impl Own {
     }
 }
 
-/// What is to a file as a kill is to a server: a process dies in the middle of a write to it, and another one opens it.
+/// What is to a file as a kill is to a server: a process dies in the middle of a write to it, and another one opens it. And as a stop is: a
+/// process keeps the file locked, so that nobody else can write to it.
 #[derive(Debug)]
 pub(crate) struct FileControl {
     url: String,
     program: PathBuf,
+    locked_by: Mutex<Option<Holder>>,
 }
 
 impl FileControl {
     pub(crate) fn new(url: &str) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| format!("cannot find this program's own file: {e}"))?;
-        Ok(Self { url: url.to_owned(), program })
+        Ok(Self { url: url.to_owned(), program, locked_by: Mutex::default() })
+    }
+
+    /// A panic of another user left at worst a lock, which the next one takes over.
+    fn locked_by(&self) -> MutexGuard<'_, Option<Holder>> {
+        self.locked_by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,9 +185,25 @@ impl ServerControl for FileControl {
         next.kill()?;
         Ok((dying.pid(), next.pid()))
     }
+
+    fn pause(&self) -> Result<u32, String> {
+        let holder = Holder::start(&self.program, &self.url)?;
+        let pid = holder.pid();
+        *self.locked_by() = Some(holder);
+        Ok(pid)
+    }
+
+    fn resume(&self) -> Result<(), String> {
+        self.locked_by().take().map_or(Ok(()), |mut holder| holder.kill())
+    }
+
+    fn can_be_down(&self) -> bool {
+        false
+    }
 }
 
 /// A process with an uncommitted write to the file.
+#[derive(Debug)]
 struct Holder(Child);
 
 impl Holder {
