@@ -176,17 +176,16 @@ async fn a_journal_that_was_removed_while_open_is_noticed() {
 
 /// What another process, which ends then, gets when it tries to acquire.
 fn elsewhere(place: &Place) -> &'static str {
-    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "role_acquires", "--nocapture", "--ignored"]).env(URL, place.url());
-    let output = other.output().unwrap();
+    let output = helper("role_acquires", &place.url()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ["granted", "held"].into_iter().find(|answer| text.contains(&format!("answer: {answer}"))).unwrap_or("nothing")
 }
 
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_acquires() {
-    let backend = SqliteBackend::connect(&std::env::var(URL).unwrap()).await.unwrap();
+    let Some(url) = helper_url() else { return };
+    let backend = SqliteBackend::connect(&url).await.unwrap();
     let lease = try_acquire(&backend, &attempt("s", Duration::from_hours(1))).await.unwrap();
     println!("answer: {}", if lease.is_some() { "granted" } else { "held" });
 }
@@ -203,13 +202,11 @@ async fn one_file_under_any_name_of_it() {
     assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
 }
 
-const URL: &str = "LEASE_SQLITE_TEST_URL";
 const NOBODY: u32 = 65_534;
 
-/// Runs the test `role` of this file as an unprivileged user, and gives back what it printed.
+/// Runs the function `role` of this file in a [helper process](helper) as an unprivileged user, and gives back what it printed.
 fn as_nobody(role: &str, url: &str) -> String {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", role, "--nocapture", "--ignored"]).env(URL, url);
+    let mut command = helper(role, url);
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
@@ -238,10 +235,10 @@ fn an_account_that_owns_file_and_directory_can_do_everything() {
 }
 
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_runs_all_operations() {
     use lease_core::GuardedDestination as _;
-    let url = std::env::var(URL).unwrap();
+    let Some(url) = helper_url() else { return };
     let backend = SqliteBackend::connect(&url).await.unwrap();
     let lease = acquire(&backend, "r").await;
     assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Renewed(_))));
@@ -282,9 +279,10 @@ fn a_missing_permission_is_named_with_what_is_needed() {
 }
 
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_is_refused() {
-    let error = refusal(&std::env::var(URL).unwrap()).await;
+    let Some(url) = helper_url() else { return };
+    let error = refusal(&url).await;
     assert!(matches!(error, LeaseError::MissingPrivilege { .. }), "{error}");
     assert_eq!((error.kind(), error.advice()), (ErrorKind::SetUp, Advice::Fix));
     println!("{error}");

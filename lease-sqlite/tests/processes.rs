@@ -1,4 +1,5 @@
-//! Several processes on one file. Each worker is this test program, run again for one of the roles below.
+//! Several processes on one file. Each worker is a helper process: see [`helper`]. The functions that these run are called `role_…`, and are
+//! marked `#[ignore]`, since they are no tests.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -15,7 +16,6 @@ use support::*;
 
 /// Longer than any machine is slow.
 const PATIENT: &str = "call_timeout_ms=600000&connect_timeout_ms=600000";
-const URL: &str = "LEASE_SQLITE_TEST_URL";
 
 /// A worker: it prints a line per event, and waits for a line where its role says so. Killed when dropped.
 struct Worker {
@@ -26,13 +26,8 @@ struct Worker {
 
 impl Worker {
     fn start(role: &str, url: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", role, "--nocapture", "--ignored"])
-            .env(URL, format!("{url}?{PATIENT}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            helper(role, &format!("{url}?{PATIENT}")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let input = child.stdin.take().unwrap();
         Self { child, lines, input }
@@ -85,17 +80,20 @@ fn wait_for_line() {
     std::io::stdin().read_line(&mut line).unwrap();
 }
 
-async fn backend() -> SqliteBackend {
-    SqliteBackend::connect(&std::env::var(URL).unwrap()).await.unwrap()
+/// A helper process's own backend; `None` where nobody started it as one.
+async fn backend() -> Option<SqliteBackend> {
+    Some(SqliteBackend::connect(&helper_url()?).await.unwrap())
 }
 
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_first_user() {
+    let Some(url) = helper_url() else { return };
     say("ready", "");
     wait_for_line();
-    let answer = backend().await.acquire(&attempt("r", TEN)).await.unwrap();
-    match answer {
+    // Only now: the file is created by all of them at once.
+    let backend = SqliteBackend::connect(&url).await.unwrap();
+    match backend.acquire(&attempt("r", TEN)).await.unwrap() {
         Acquisition::Acquired(lease) => say("done", value(&lease)),
         Acquisition::Held(_) => say("done", "held"),
     }
@@ -116,9 +114,9 @@ fn ten_processes_that_create_the_file_at_once_get_one_grant() {
 }
 
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_racer() {
-    let backend = backend().await;
+    let Some(backend) = backend().await else { return };
     for _ in 0..60 {
         let lease = backend.acquire_within("r", TEN, Duration::from_mins(10)).await.unwrap().unwrap();
         let held_from = SystemClock.now().as_nanos();
@@ -162,9 +160,9 @@ async fn landed(place: &Place) -> i64 {
 
 /// A holder that waits inside its transaction, with data written.
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_in_transaction() {
-    let backend = backend().await;
+    let Some(backend) = backend().await else { return };
     let lease = acquire_for(&backend, "r", Duration::from_secs(2)).await;
     let mut transaction = backend.begin_fenced(&lease).await.unwrap();
     sqlx::query("INSERT INTO work VALUES ('in transaction')").execute(&mut *transaction).await.unwrap();
@@ -207,10 +205,10 @@ async fn a_process_that_is_stopped_inside_its_transaction_holds_up_writers_but_n
 
 /// The two-worker test: it acquires, prepares a write, is stopped past its TTL, and goes on.
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_stale_worker() {
-    let url = std::env::var(URL).unwrap();
-    let backend = backend().await;
+    let Some(url) = helper_url() else { return };
+    let backend = SqliteBackend::connect(&url).await.unwrap();
     let destination = SqliteDestination::connect(&url).await.unwrap();
     let lease = acquire_for(&backend, "r", Duration::from_millis(500)).await;
     let token = lease.token().unwrap().clone();
@@ -249,9 +247,9 @@ async fn a_worker_that_was_stopped_past_its_ttl_can_do_nothing() {
 
 /// Takes grants until it is killed, and says each one only after it was acknowledged.
 #[tokio::test]
-#[ignore = "a role of another test"]
+#[ignore = "no test: what a helper process runs"]
 async fn role_until_killed() {
-    let backend = backend().await;
+    let Some(backend) = backend().await else { return };
     loop {
         let lease = acquire(&backend, "r").await;
         say("granted", value(&lease));

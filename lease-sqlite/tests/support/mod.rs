@@ -12,6 +12,7 @@ use lease_core::{
 };
 use lease_sqlite::{SqliteBackend, SqliteConfig};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 /// A folder that goes when it is dropped, and the path of a database in it.
@@ -111,6 +112,23 @@ pub(crate) fn order(resource: &str, value: u64) -> ForceRelease {
 pub(crate) async fn force(backend: &SqliteBackend, lease: &Lease) -> Forced {
     backend.force_release(&order(lease.resource().as_str(), value(lease))).await.unwrap()
 }
+
+/// A helper process, which runs the function `role` of the calling test's own file on `url`.
+///
+/// Such a function is marked `#[ignore]`, since it is no test: this test program is started again for it alone. A program of its own
+/// would be one more target of the published crate.
+pub(crate) fn helper(role: &str, url: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", role, "--nocapture", "--ignored"]).env(HELPER_URL, url);
+    command
+}
+
+/// What a helper process was started on; `None` where nobody started it as one, as with `cargo test -- --ignored`: there is nothing to do then.
+pub(crate) fn helper_url() -> Option<String> {
+    std::env::var(HELPER_URL).ok()
+}
+
+const HELPER_URL: &str = "LEASE_SQLITE_TEST_URL";
 
 /// One number from the file, asked by somebody else.
 pub(crate) async fn number(connection: &mut sqlx::SqliteConnection, sql: &'static str) -> i64 {
