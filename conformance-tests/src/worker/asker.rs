@@ -16,8 +16,10 @@ pub struct Seen {
     pub permits: u64,
     /// Right before the last permit was asked for and given.
     pub last_permit_ns: u64,
-    /// Until when that permit said that the lease lasts.
+    /// Until when that permit said that the lease lasts; later by what passed between its asking and this reckoning.
     pub last_deadline_ns: u64,
+    /// How long that permit said is left.
+    pub last_left_ns: u64,
     /// The first refusal.
     pub loss: Option<SeenLoss>,
     /// When the signal of the loss had arrived; zero while it has not.
@@ -136,6 +138,13 @@ fn ask(all: &Mutex<HashMap<String, Arc<Watched>>>, over: &AtomicBool) {
     }
 }
 
+impl Seen {
+    /// Until when the last permit said that the lease lasts, at the earliest.
+    pub(crate) fn earliest_deadline_ns(&self) -> u64 {
+        self.last_permit_ns.saturating_add(self.last_left_ns)
+    }
+}
+
 impl Watched {
     fn ask(&self, gap_ns: u64) {
         let asked_ns = now_ns();
@@ -152,6 +161,7 @@ impl Watched {
                 seen.permits = seen.permits.saturating_add(1);
                 seen.last_permit_ns = asked_ns;
                 seen.last_deadline_ns = now_ns().saturating_add(left);
+                seen.last_left_ns = left;
                 if seen.loss.is_some() {
                     seen.permits_after_loss = seen.permits_after_loss.saturating_add(1);
                 }

@@ -36,6 +36,7 @@ pub(super) async fn renewed(stage: Stage) -> CaseResult {
     for hours in [THREE_HOURS, -THREE_HOURS] {
         scene.jump(hours, "before the lease was acquired").await?;
         watch(&mut scene, &name, true).await?;
+        until(&mut scene, &name, "right after the acquisition", |seen| seen.permits > 0).await?;
         holds_on(&mut scene, &name, "acquired on the moved clock").await?;
         scene.jump(hours.saturating_neg(), "between two renewals").await?;
         holds_on(&mut scene, &name, "a jump between two renewals").await?;
@@ -110,7 +111,7 @@ fn still_held(seen: &Seen, taken: Option<&Taken>, granted: Duration, when: &str)
     let ended = told_ns.into_iter().chain(taken.map(|taken| taken.returned_ns)).min();
     let Some(ended) = ended else { return Ok(()) };
     // A machine that is busy with something else can cost a lease: at its deadline, not before.
-    let late = ended >= seen.last_deadline_ns;
+    let late = ended >= seen.earliest_deadline_ns();
     let unresolved = seen.loss.as_ref().is_some_and(|loss| loss.cause == "unresolved");
     if late && (unresolved || seen.longest_gap_ns > most / 4) {
         return Err(Stop::NotTried(format!("{when}: the machine was too slow to renew in time: {seen:?}")));
@@ -119,7 +120,7 @@ fn still_held(seen: &Seen, taken: Option<&Taken>, granted: Duration, when: &str)
     Err(Stop::Refuted(format!(
         "{when}: the lease was lost ({:?}) at {ended} ns{and_who}; its last permit said until {} ns",
         seen.loss.as_ref().map(|loss| &loss.cause),
-        seen.last_deadline_ns
+        seen.earliest_deadline_ns()
     )))
 }
 
@@ -127,7 +128,7 @@ async fn released(scene: &mut Scene, seen: &Seen) -> Result<(), Stop> {
     let reply = scene.tell(Command::ReleaseWatched { lease: LEASE.into() }).await?;
     match reply.answer {
         Answer::Released { how } if how == "Released" => Ok(()),
-        other if reply.began_ns >= seen.last_deadline_ns => {
+        other if reply.ended_ns >= seen.earliest_deadline_ns() => {
             Err(Stop::NotTried(format!("the machine was too slow to release in time: {other:?}")))
         }
         other => Err(Stop::Refuted(format!("the release of a live guard was answered by {other:?}"))),
@@ -161,7 +162,7 @@ async fn ends_in_time(
 ) -> Result<Value, Stop> {
     let when = format!("a jump by {jump} s");
     let (earliest, latest) = (scene.earliest_end_ns(sent_ns), scene.latest_end_ns(answered_ns));
-    let end = latest.saturating_add(nanos(scene.stage.run.freed_within(scene.granted)));
+    let end = latest.saturating_add(nanos(scene.stage.run.freed_within(scene.granted).saturating_add(PATIENCE)));
     let mut taken = None;
     let seen = loop {
         if taken.is_none() {

@@ -157,7 +157,7 @@ impl Held {
             seen_ns >= earliest,
             "the lease says at {seen_ns} ns that its deadline has passed, before {earliest} ns"
         );
-        let end = latest.saturating_add(nanos(scene.stage.run.freed_within(scene.granted)));
+        let end = latest.saturating_add(nanos(scene.stage.run.freed_within(scene.granted).saturating_add(PATIENCE)));
         let taken = loop {
             if let Some(taken) = scene.taken(&self.name).await? {
                 break taken;
