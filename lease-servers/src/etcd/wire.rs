@@ -4,14 +4,19 @@ use crate::wait::LIMIT;
 use crate::{Server, ServerError};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
 
 /// Sends JSON to a path of an etcd's gateway, such as `/v3/kv/range`, and returns the JSON that it answers.
 ///
 /// # Errors
 /// When it cannot be reached, refuses, or does not answer within a minute.
 pub fn etcd_call(server: &Server, path: &str, json: &str) -> Result<String, ServerError> {
-    call_within(server, path, json, LIMIT)
+    let what = || format!("call {path} of the etcd on port {}", server.port());
+    let answer = exchange(server.port(), path, json).map_err(ServerError::io(what()))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    match head.split(' ').nth(1) {
+        Some("200") => Ok(body.to_owned()),
+        _ => Err(ServerError::Refused { what: what(), answer: body.trim().to_owned() }),
+    }
 }
 
 /// What a member knows of its cluster.
@@ -31,9 +36,9 @@ pub struct EtcdStatus {
 /// Asks a member what it knows, without the others.
 ///
 /// # Errors
-/// When it does not answer within five seconds.
+/// When it does not answer within a minute.
 pub fn etcd_status(server: &Server) -> Result<EtcdStatus, ServerError> {
-    let text = call_within(server, "/v3/maintenance/status", "{}", Duration::from_secs(5))?;
+    let text = etcd_call(server, "/v3/maintenance/status", "{}")?;
     Ok(EtcdStatus {
         member: number(&text, "member_id"),
         leader: number(&text, "leader"),
@@ -48,19 +53,9 @@ fn number(json: &str, name: &str) -> u64 {
     found.unwrap_or_default()
 }
 
-fn call_within(server: &Server, path: &str, json: &str, limit: Duration) -> Result<String, ServerError> {
-    let what = || format!("call {path} of the etcd on port {}", server.port());
-    let answer = exchange(server.port(), path, json, limit).map_err(ServerError::io(what()))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    match head.split(' ').nth(1) {
-        Some("200") => Ok(body.to_owned()),
-        _ => Err(ServerError::Refused { what: what(), answer: body.trim().to_owned() }),
-    }
-}
-
-fn exchange(port: u16, path: &str, json: &str, limit: Duration) -> std::io::Result<String> {
+fn exchange(port: u16, path: &str, json: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(limit))?;
+    stream.set_read_timeout(Some(LIMIT))?;
     // The older version of HTTP, in which an answer ends with its connection.
     write!(stream, "POST {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{json}", json.len())?;
     let mut answer = Vec::new();

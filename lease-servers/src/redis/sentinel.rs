@@ -14,7 +14,7 @@ const SENTINELS: usize = 3;
 /// does nothing for half a minute.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// A [`RedisPair`] and three Sentinels, which promote the replica when the primary is gone for two seconds.
+/// A [`RedisPair`] and three Sentinels, which promote the replica when the primary is gone for three seconds.
 ///
 /// The Sentinels reach the primary through the pair's link, as the replica does. So [`RedisPair::cut_link`] isolates the primary from all of
 /// them, and those of its clients who know its own port still reach it: they write what is lost. Clients who ask a Sentinel are told the link's
@@ -125,7 +125,7 @@ fn sentinel(pair: &RedisPair, setup: &RedisSetup) -> Result<Server, ServerError>
     // A failover that failed is tried again after twice its time-out.
     let settings = format!(
         "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {NAME} 127.0.0.1 {} 2\n{password}\
-         sentinel down-after-milliseconds {NAME} 2000\nsentinel failover-timeout {NAME} 5000\n",
+         sentinel down-after-milliseconds {NAME} 3000\nsentinel failover-timeout {NAME} 5000\n",
         folder.data().display(),
         pair.link().port(),
     );

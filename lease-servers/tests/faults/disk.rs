@@ -108,7 +108,8 @@ fn a_stalled_disk_holds_writes_up() {
 
 #[test]
 fn a_leader_whose_disk_stalls_is_followed_by_another() {
-    let mut cluster = EtcdCluster::start(&EtcdSetup::default()).unwrap();
+    let mut cluster =
+        EtcdCluster::start(&EtcdSetup { heartbeat_ms: 100, election_ms: 1_500, ..EtcdSetup::default() }).unwrap();
     if !on_disk(&mut cluster.members_mut()[0], 256) {
         return;
     }
@@ -118,7 +119,9 @@ fn a_leader_whose_disk_stalls_is_followed_by_another() {
         // What it has to write itself first: then it stands still.
         scope.spawn(|| add(&cluster.members()[0]));
         let new = cluster.leader_instead_of(0).unwrap();
-        add(&cluster.members()[new]).unwrap();
+        while add(&cluster.members()[new]).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let written = etcd_status(&cluster.members()[new]).unwrap().revision;
         cluster.members()[0].resume_disk().unwrap();
         while etcd_status(&cluster.members()[0]).unwrap().revision < written {
