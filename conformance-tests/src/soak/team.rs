@@ -4,11 +4,11 @@ use super::Soak;
 use super::merge::Stream;
 use super::note::Orders;
 use super::random::Random;
-use crate::context::CONNECTING;
+use crate::context::{CONNECTING, now, pause_for};
 use crate::faults::FaultBench;
 use crate::subject::{Opener, PlainWriter, TestDestination};
 use crate::worker::{Command, Worker};
-use lease_core::{GuardError, LeaseBackend, LeaseError};
+use lease_core::{BootInstant, GuardError, LeaseBackend, LeaseError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -90,12 +90,10 @@ impl Member {
             worker: format!("{number}.{generation}"),
             hands: 2,
         };
-        let set_up = async {
-            worker.call(Command::Connect { url: url.unwrap_or_default() }).await?;
-            worker.call(Command::Open { at: orders.at.clone(), url: at }).await?;
-            worker.call(Command::Soak { orders }).await
-        };
-        tokio::time::timeout(CONNECTING, set_up).await.map_err(|_| "a worker did not connect within 60 s")??;
+        let end = now().saturating_add(CONNECTING);
+        insist(&mut worker, &Command::Connect { url: url.unwrap_or_default() }, end).await?;
+        insist(&mut worker, &Command::Open { at: orders.at.clone(), url: at }, end).await?;
+        worker.call(Command::Soak { orders }).await?;
         Ok(Self { number, generation, worker, bench, listener })
     }
 
@@ -113,6 +111,20 @@ impl Member {
         self.worker.call(Command::Rest).await?;
         self.worker.end().await?;
         heard(self.listener).await
+    }
+}
+
+/// Connecting shares the limit of a call, which is short here: on a busy machine a worker that begins has to try again, like any
+/// program. Nothing is judged by it.
+async fn insist(worker: &mut Worker, command: &Command, end: BootInstant) -> Result<(), String> {
+    loop {
+        let left = end.saturating_since(now());
+        let answer = tokio::time::timeout(left, worker.call(command.clone())).await;
+        match answer.map_err(|_| "a worker did not connect within 60 s")? {
+            Ok(_) => return Ok(()),
+            Err(error) if now() >= end => return Err(error),
+            Err(_) => pause_for(Duration::from_millis(100)).await,
+        }
     }
 }
 
