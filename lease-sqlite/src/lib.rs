@@ -80,6 +80,12 @@
 //! They must have the very shape that this release creates. A file with others, such as those from before `force_release`, which lack the column
 //! `forced`, is refused when it is opened, with what to do, and left as it is.
 //!
+//! # Without a token
+//!
+//! Where the file owns the state, three alternatives do without a fencing token ([compared](lease_core::plain)): a transaction that holds the lease's row
+//! ([`begin_fenced`](SqliteBackend::begin_fenced)); [`SqliteVersions`], a write that depends on what was read; [`SqliteOnce`], an effect at most once per
+//! key. The latter two work in your own transaction, on tables of their own beside the others.
+//!
 //! # URL
 //!
 //! `sqlite:relative.db` or `sqlite:///absolute/file.db`, `%XX` for bytes that a URL can't have; then `?` and:
@@ -112,13 +118,18 @@ mod guard;
 mod guard_wire;
 mod keys;
 mod mounts;
+mod once;
+mod plain;
 mod schema;
 mod step;
 mod sweep;
 mod transaction;
+mod version;
 mod wire;
 
 pub use backend::SqliteBackend;
 pub use config::SqliteConfig;
 pub use fence::FencedTransaction;
 pub use guard::{GuardedTransaction, SqliteDestination, SqliteGuard};
+pub use once::SqliteOnce;
+pub use version::SqliteVersions;
