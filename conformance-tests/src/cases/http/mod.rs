@@ -93,7 +93,12 @@ impl Seen {
     fn is_bs(&self) -> Result<(), Stop> {
         let [_, of_b] = &self.tokens;
         let expected = Stored::new(Some(OF_B.to_owned()), Some((of_b.value(), of_b.grant())));
-        ensure!(self.before == expected, "B's own write did not land: it was told \"{}\"", self.answer_to_b);
+        ensure!(
+            self.before == expected,
+            "B's own write was answered \"{}\" and left {:?} instead of {expected:?}",
+            self.answer_to_b,
+            self.before
+        );
         ensure!(
             self.after == expected,
             "A's stale request was answered \"{}\" and left {:?} instead of {expected:?}",
