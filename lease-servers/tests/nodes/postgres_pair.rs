@@ -1,6 +1,6 @@
 //! A PostgreSQL and its standby.
 
-use lease_servers::{PostgresPair, PostgresSetup, Replication, Server, postgres_query};
+use lease_servers::{PostgresPair, PostgresSetup, Replication, Server, postgres_query, stop_process};
 use std::time::Duration;
 
 fn ask(server: &Server, sql: &str) -> String {
@@ -69,4 +69,22 @@ fn settings_reach_both() {
     pair.standby_mut().restart().unwrap();
     pair.wait_in_step().unwrap();
     assert_eq!(ask(pair.standby(), COUNT), "0");
+}
+
+/// What a killed PostgreSQL still has when it comes back. With `synchronous_commit = off` a commit is answered before it is written; a process
+/// that writes it soon afterwards is stopped here.
+#[test]
+fn persistence_is_what_the_settings_say() {
+    for (commit, kept) in [("on", "1"), ("off", "0")] {
+        let settings = [("synchronous_commit", commit), ("autovacuum", "off")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let mut server = lease_servers::postgres(&PostgresSetup { settings }).unwrap();
+        ask(&server, "CREATE TABLE t (n int)");
+        ask(&server, "CHECKPOINT");
+        let writer = ask(&server, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'");
+        assert!(stop_process(writer.parse().unwrap()));
+        ask(&server, "INSERT INTO t VALUES (1)");
+        server.restart().unwrap();
+        assert_eq!(ask(&server, COUNT), kept, "{commit}");
+    }
 }
