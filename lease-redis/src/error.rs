@@ -175,3 +175,21 @@ pub(crate) fn unexpected(operation: Operation) -> LeaseError {
         source: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_select_is_told_apart() {
+        let refused = |text| no_database("3", ServerReply::new(text));
+        assert!(matches!(refused("ERR DB index is out of range"), LeaseError::NotSetUp { .. }));
+        assert!(matches!(refused("NOPERM this user has no permissions"), LeaseError::MissingPrivilege { .. }));
+        let busy = refused("BUSY Redis is busy running a script");
+        assert_eq!(
+            (busy.effect(), busy.advice()),
+            (Effect::None, Advice::TryAgain),
+            "nobody has to set up anything: {busy}"
+        );
+    }
+}

@@ -11,6 +11,9 @@ use lease_servers::{Once, Proxy, Server};
 use std::time::Duration;
 
 const RECORD: &str = "leasehold:{r}:lease";
+/// Fields of the record.
+const EXPIRES: usize = 5;
+const RENEWED: usize = 7;
 
 async fn loss(backend: &RedisBackend, lease: &lease_core::Lease) -> LossReason {
     match backend.renew(lease).await.unwrap() {
@@ -93,17 +96,18 @@ both! {
 
     async fn a_tombstone_lasts_as_long_as_an_abandoned_attempts(server: &mut Server, client: &str) {
         let backend = backend(server, client).await;
-        // (TTL, how far ahead of its renewal the record ends, least and most of the tombstone's time)
-        for (ttl_ms, later_us, least, most) in [
-            (3_000, 0, 5_000, 10_000),
-            (60_000, 0, 60_001, 120_000),
+        // (TTL, a field of the record and by how much it is put off, least and most of the tombstone's time)
+        for (ttl_ms, field, later_us, least, most) in [
+            (60_000, RENEWED, 0, 60_001, 120_000),
+            // As if the TTL were a second: ten seconds at the least.
+            (60_000, RENEWED, 59_000_000, 2_001, 10_000),
             // A renewal that left a later end: nobody knows a TTL any more, and longer is safe.
-            (60_000, 60_000_000, 180_000, 240_000),
+            (60_000, EXPIRES, 60_000_000, 180_000, 240_000),
         ] {
             let broken = attempt("r", ttl_ms);
             let lease = acquire(&backend, &broken).await;
             let Renewal::Renewed(lease) = backend.renew(&lease).await.unwrap() else { panic!() };
-            edit_record(server, "r", 5, |expires| expires.saturating_add(later_us));
+            edit_record(server, "r", field, |time| time.saturating_add(later_us));
             assert_eq!(backend.force_release(&order("r", value(&lease))).await.unwrap(), Forced::Ended);
             let left: u64 = cli(server, &["PTTL", &spent_key("r", &broken)]).parse().unwrap();
             assert!((least..=most).contains(&left), "{ttl_ms} ms: {left}");
