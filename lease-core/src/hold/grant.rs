@@ -103,9 +103,9 @@ impl Grant {
         *self.state.borrow() == State::Ended
     }
 
-    /// Whether it was lost by a limit of this process's own, so that the store may still hold it.
-    pub(super) fn is_over_limit(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Lost(loss) if loss.cause().is_own_limit())
+    /// Whether it was lost because the store said that it has ended there. Otherwise the store may still have it.
+    pub(super) fn is_over_at_store(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Lost(loss) if loss.cause().is_told_by_store())
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<State> {

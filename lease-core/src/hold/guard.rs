@@ -14,9 +14,10 @@ use std::time::Duration;
 /// A held lease that is renewed in the background until it is released, dropped or lost.
 ///
 /// # Drop
-/// Dropping it stops renewal at once and asks the keeper's task to release the lease: best effort. When no runtime is
-/// left to do that, the TTL ends the grant. Use [`release`](Self::release) to know. Either one says that the work has stopped, so keep
-/// the guard as long as anything of it runs, also when it is lost.
+/// Dropping it stops renewal at once and asks the keeper's task to release the lease, once: best effort. When that fails, or no runtime is
+/// left to do it, the TTL ends the grant. Use [`release`](Self::release) to know. Either one says that the work has stopped, so keep
+/// the guard as long as anything of it runs, also when it is lost: a lost one is released too, unless the store itself has said that the
+/// grant is over.
 ///
 /// Leaking it (`std::mem::forget`) keeps it renewed as long as the process lives; set a hold limit where that could happen.
 #[derive(Debug)]
@@ -212,7 +213,7 @@ impl LeaseGuard {
     /// When the store fails; an unknown outcome is bounded by the TTL.
     ///
     /// # Cancel safety
-    /// Nothing renews the grant any more. The release is in doubt, and repeated in the background, as by dropping the guard.
+    /// Nothing renews the grant any more. The release is in doubt, and sent once more in the background, as by dropping the guard.
     pub async fn release(mut self) -> Result<Release, LeaseError> {
         let was_live = self.grant.end();
         let lease = self.grant.lease();
@@ -243,8 +244,9 @@ impl LeaseGuard {
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.grant.end();
-        // A lost one needs no release, since its grant has ended; unless it was lost by a limit of its own.
-        let release = self.armed && (self.grant.is_ended() || self.grant.is_over_limit());
+        // Only the store's own word says that the grant has ended there: a renewal whose reply was lost may have prolonged it. The
+        // release compares the owner, so it harms nobody who came later.
+        let release = self.armed && !self.grant.is_over_at_store();
         let grant = Arc::clone(&self.grant);
         self.keeper.send(if release { Command::Release(grant) } else { Command::Forget(grant) });
         debug_assert!(!self.grant.is_live(), "nothing renews after the guard");

@@ -39,7 +39,8 @@ pub enum LossCause {
     /// The deadline passed without any renewal being under way: the process slept, or renewal could not run.
     #[error("its deadline passed")]
     Expired,
-    /// The deadline passed while the outcome of a renewal was unknown, or a renewal under way.
+    /// The deadline passed while the outcome of a renewal was unknown, or a renewal under way. It may have taken effect: then the store has
+    /// the grant until its TTL ends, or the guard is released or dropped.
     #[error("its deadline passed while a renewal was unresolved")]
     Unresolved,
     /// The store has a newer grant.
@@ -84,9 +85,13 @@ pub enum EnsureError {
 }
 
 impl LossCause {
-    /// Whether this process set the limit itself, so that the store may still have the grant.
-    pub(super) fn is_own_limit(self) -> bool {
-        matches!(self, Self::HoldLimit | Self::NoProgress)
+    /// Whether the store itself said that the grant is over. Any other cause is this process's own clock's, and the store may still have
+    /// the grant.
+    pub(super) fn is_told_by_store(self) -> bool {
+        match self {
+            Self::Superseded | Self::ReleasedElsewhere | Self::Revoked | Self::ExpiredAtStore => true,
+            Self::Expired | Self::Unresolved | Self::HoldLimit | Self::NoProgress => false,
+        }
     }
 
     /// The stable name in events and metrics.

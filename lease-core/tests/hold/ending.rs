@@ -1,10 +1,10 @@
 //! Release and drop: afterwards nothing renews, and nothing is lost.
 
 use crate::bench::{TTL, bench, settle};
-use lease_core::hold::{HoldOptions, Keeper};
+use lease_core::hold::{HoldOptions, Keeper, LossCause};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::testing::Fault;
-use lease_core::{LeaseBackend as _, LeaseError, LeaseExt as _, ManualClock, Operation, Release};
+use lease_core::{LeaseBackend as _, LeaseError, LeaseExt as _, ManualClock, Operation, Release, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,4 +125,71 @@ async fn a_release_whose_answer_never_came_is_in_doubt() {
         let _newer = bench.rival.try_acquire("r", TTL).await.unwrap().unwrap();
         assert_eq!(bench.backend.release(&lease).await.unwrap(), Release::EndedCauseUnknown, "{fault:?}");
     }
+}
+
+/// Renewals whose replies were lost have prolonged it: without a release nobody could have it for one more TTL.
+#[tokio::test]
+async fn a_lost_guard_frees_what_the_store_still_has() {
+    for fault in [Fault::ReplyLost, Fault::SilentAfter] {
+        for is_released in [true, false] {
+            let bench = bench();
+            let guard = bench.acquire().await;
+            bench.backend.always(Operation::Renew, Some(fault));
+            bench.pass(TTL).await;
+            assert_eq!(guard.loss().unwrap().cause(), LossCause::Unresolved, "{fault:?}");
+            assert!(!bench.is_free().await, "{fault:?}");
+            if is_released {
+                assert_eq!(guard.release().await.unwrap(), Release::Released, "{fault:?}");
+            } else {
+                drop(guard);
+                settle().await;
+            }
+            assert!(bench.is_free().await, "{fault:?}");
+            assert_eq!(bench.backend.calls(Operation::Release), 1, "{fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_release_of_a_lost_guard_that_nobody_waits_for_goes_on() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    bench.backend.always(Operation::Renew, Some(Fault::ReplyLost));
+    bench.pass(TTL).await;
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Unresolved);
+    bench.backend.next(Operation::Release, Fault::Silent);
+    tokio::select! {
+        biased;
+        _ = guard.release() => unreachable!("its answer never comes"),
+        () = settle() => {}
+    }
+    settle().await;
+    assert!(bench.is_free().await);
+}
+
+/// On another machine a lease begins as past its deadline, however long the store has it.
+#[tokio::test]
+async fn a_guard_that_was_past_its_deadline_from_the_first_frees_the_resource() {
+    let bench = bench();
+    let data = bench.acquire().await.into_hand_over().unwrap();
+    let guard = bench.keeper.hold(data.into_lease(SystemClock::shared()).unwrap(), HoldOptions::default());
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Expired);
+    assert!(!bench.is_free().await);
+    drop(guard);
+    settle().await;
+    assert!(bench.is_free().await);
+}
+
+#[tokio::test]
+async fn a_guard_whose_end_the_store_has_told_sends_no_release() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    assert_eq!(bench.rival.release(&guard.lease()).await.unwrap(), Release::Released);
+    bench.pass(TTL / 2).await;
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::ReleasedElsewhere);
+    let _newer = bench.rival.try_acquire("r", TTL).await.unwrap().unwrap();
+    drop(guard);
+    settle().await;
+    assert_eq!(bench.backend.calls(Operation::Release), 0);
+    assert!(!bench.is_free().await);
 }
