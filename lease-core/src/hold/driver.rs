@@ -35,7 +35,10 @@ struct Driver {
     wakes: BTreeSet<(BootInstant, u64)>,
     /// Due, and waiting until fewer than `at_once` are under way: by deadline, so that the most urgent is first.
     due: BTreeSet<(BootInstant, u64)>,
+    /// Those that have waited until their last call, and may be sent over `at_once`, up to `pressing_at_once`: by deadline, too.
+    pressing: BTreeSet<(BootInstant, u64)>,
     at_once: usize,
+    pressing_at_once: usize,
     renewals: JoinSet<Result<Renewal, LeaseError>>,
     /// Which entry a renewal task belongs to.
     renewing: HashMap<Id, u64>,
@@ -57,6 +60,8 @@ enum Phase {
     Resting(BootInstant),
     /// It is due, and waits in the queue.
     Due,
+    /// It has waited so long that it may be sent over the limit, and waits in the other queue.
+    Pressing,
     /// It is under way.
     UnderWay,
 }
@@ -68,13 +73,16 @@ pub(super) async fn drive(
     mut inbox: mpsc::UnboundedReceiver<Command>,
 ) {
     let clock = backend.clock();
+    let at_once = usize::try_from(options.renewals_at_once).unwrap_or(usize::MAX);
     let mut driver = Driver {
         backend,
         clock: Arc::clone(&clock),
         kept: HashMap::new(),
         wakes: BTreeSet::new(),
         due: BTreeSet::new(),
-        at_once: usize::try_from(options.renewals_at_once).unwrap_or(usize::MAX),
+        pressing: BTreeSet::new(),
+        at_once,
+        pressing_at_once: at_once.saturating_mul(PRESSING_FACTOR),
         renewals: JoinSet::new(),
         renewing: HashMap::new(),
         clean_ups: JoinSet::new(),
@@ -159,7 +167,7 @@ impl Driver {
         kept.wake_at = match kept.phase {
             Phase::Resting(until) => until.min(end),
             Phase::Due => last_call(&kept.grant.lease()).min(end),
-            Phase::UnderWay => end,
+            Phase::Pressing | Phase::UnderWay => end,
         };
         self.wakes.insert((kept.wake_at, id));
     }
@@ -169,7 +177,9 @@ impl Driver {
     fn let_go(&mut self, id: u64) {
         let Some(kept) = self.kept.remove(&id) else { return };
         self.wakes.remove(&(kept.wake_at, id));
-        self.due.remove(&(kept.grant.deadline(), id));
+        let queued = (kept.grant.deadline(), id);
+        self.due.remove(&queued);
+        self.pressing.remove(&queued);
     }
 
     fn wake(&mut self) {
@@ -192,22 +202,36 @@ impl Driver {
             kept.phase = Phase::Due;
             self.due.insert(queued);
         }
-        // It has waited long enough: no lease is lost for the limit.
+        // It has waited long enough for places of the first kind.
         if kept.phase == Phase::Due && now >= last_call(&kept.grant.lease()) {
+            kept.phase = Phase::Pressing;
             self.due.remove(&queued);
-            self.renew(id);
+            self.pressing.insert(queued);
         }
         self.schedule(id);
     }
 
-    /// Sends renewals that are due, as long as fewer than the limit are under way.
+    /// Sends renewals that are due, as far as the limits let them.
     fn renew_most_urgent(&mut self) {
-        while self.renewals.len() < self.at_once
-            && let Some((_, id)) = self.due.pop_first()
-        {
+        while let Some(id) = self.next_to_renew() {
             self.renew(id);
             self.schedule(id);
         }
+    }
+
+    /// Takes the most urgent one out of its queue. Under the limit that is the first of both queues; over it only pressing ones have a place,
+    /// and not without end: a process that slept has all of its leases here at once, each with a short time-out, and all sent together would
+    /// keep each other from being answered in time.
+    fn next_to_renew(&mut self) -> Option<u64> {
+        let under_way = self.renewals.len();
+        let next = match (self.due.first(), self.pressing.first()) {
+            (Some(due), pressing) if under_way < self.at_once && pressing.is_none_or(|pressing| due < pressing) => {
+                self.due.pop_first()
+            }
+            (_, Some(_)) if under_way < self.pressing_at_once => self.pressing.pop_first(),
+            _ => None,
+        };
+        next.map(|(_, id)| id)
     }
 
     /// Sends a renewal. Its time-out begins here, however long it has waited in the queue.
@@ -272,6 +296,11 @@ impl Driver {
     }
 }
 
+/// How many times `renewals_at_once` may be under way when leases are pressing. So many more that stalled requests, which keep their places
+/// until their time-out, do not hold up those that could be answered; so few that a store with a small pool of connections gets through them
+/// within a try's time-out.
+const PRESSING_FACTOR: usize = 4;
+
 fn panicked() -> LeaseError {
     LeaseError::Connection {
         operation: Operation::Renew,
@@ -281,8 +310,8 @@ fn panicked() -> LeaseError {
     }
 }
 
-/// Until when a renewal that is due may wait for others: until a third of the TTL is left. Each lease is renewed once in a third of the TTL,
-/// so a store that can carry the leases at all has by then answered all those that were due together.
+/// Until when a renewal that is due may wait for others before it presses: until a third of the TTL is left. Each lease is renewed once in a
+/// third of the TTL, so a store that can carry the leases at all has by then answered all those that were due together.
 fn last_call(lease: &Lease) -> BootInstant {
     lease.deadline().saturating_sub(third(lease))
 }

@@ -19,9 +19,14 @@ use tokio::sync::mpsc;
 /// # Many at once
 /// Leases that were acquired together, or a process that was paused, make many renewals due together. At most
 /// [`renewals_at_once`](KeeperOptions::renewals_at_once) of them are then sent at one time, the most urgent first, so that the store is not
-/// flooded; the time-out of each begins when it is sent. No lease is lost for this limit: one that has waited until a third of its TTL is
-/// left is sent over it. A store that can carry these leases at all, each of which it renews once in a third of the TTL, has answered the
-/// others by then.
+/// flooded; the time-out of each begins when it is sent. A store that can carry these leases at all, each of which it renews once in a third
+/// of the TTL, has answered all of them before they press.
+///
+/// A renewal presses when a third of its TTL or less is left: after a pause of about two thirds of the TTL, or when the store was silent as long. A
+/// pressing one is sent over the limit too, until four times as many as the limit are under way altogether, and is never more. The others wait
+/// for a place, and the lease whose deadline comes first gets it: when one is answered, or has timed out after a third of what was left of its
+/// TTL. So of a crowd that has little time left, as many are saved as the store answers in that time through so many places; the
+/// rest are lost at their deadlines, as they are by a store that is too slow.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     backend: Arc<dyn LeaseBackend>,
@@ -65,7 +70,8 @@ impl HoldOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeeperOptions {
-    /// How many renewals may be under way at one time, besides those that can wait no longer; at least 1, default 64.
+    /// How many renewals may be under way at one time; at least 1, default 64. While leases of which a third of the TTL or less is left wait for
+    /// theirs, four times as many ([`Keeper`] says why). Never more.
     ///
     /// 64 is as many as it takes to keep any of the stores busy: from 16 requests at a time to 64, renewals per second grow little or not at
     /// all on etcd and PostgreSQL, and by half on Redis; more would only wait in the store's own queue. And it is enough for a store

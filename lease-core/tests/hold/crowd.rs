@@ -1,4 +1,4 @@
-//! Many renewals due at once: few are under way at one time, the most urgent first, and nobody loses a lease for that.
+//! Many renewals due at once: few are under way at one time, the most urgent first, and nobody who can be saved loses a lease for that.
 
 use crate::bench::{Bench, STEP, TTL, bench_with, settle};
 use lease_core::hold::{HoldOptions, Keeper, KeeperOptions, LeaseGuard};
@@ -84,7 +84,7 @@ async fn a_stalled_renewal_gives_its_place_up_and_time_in_the_queue_is_no_time_o
 }
 
 #[tokio::test]
-async fn no_lease_is_lost_for_the_limit() {
+async fn no_lease_is_lost_for_a_stalled_one_that_has_the_only_place() {
     let bench = crowd(1);
     let hour = Duration::from_hours(1);
     let _slow = hold(&bench, "slow", hour).await;
@@ -99,6 +99,68 @@ async fn no_lease_is_lost_for_the_limit() {
     bench.pass(TTL * 5).await;
     assert!(guards.iter().all(|guard| guard.loss().is_none()));
     assert!(renewed_ago(&bench, "a").await < TTL * 2 / 3);
+}
+
+/// A thousand guards whose deadlines are not in the order in which they were acquired, each with its TTL; the shortest is `TTL`.
+async fn thousand(bench: &Bench) -> Vec<(Duration, LeaseGuard)> {
+    let mut guards = Vec::new();
+    for n in 0..1_000 {
+        let ttl = TTL + Duration::from_millis(n * 389 % 1_000);
+        guards.push((ttl, bench.keeper.acquire(&format!("r{n}"), ttl, HoldOptions::default()).await.unwrap().unwrap()));
+    }
+    settle().await;
+    guards.sort_by_key(|(ttl, _)| *ttl);
+    guards
+}
+
+#[tokio::test]
+async fn after_a_pause_that_left_little_time_all_are_saved_and_never_more_than_four_times_the_limit_are_sent() {
+    for tenths in [7, 8] {
+        let bench = crowd(64);
+        let guards = thousand(&bench).await;
+        bench.backend.always(Operation::Renew, Some(Fault::Late(STEP)));
+        bench.clock.advance(TTL * tenths / 10);
+        settle().await;
+        assert_eq!(bench.backend.calls(Operation::Renew), 256, "0.{tenths} TTL: sent at once");
+        bench.pass(STEP * 5).await;
+        assert_eq!(bench.backend.most_at_once(Operation::Renew), 256, "0.{tenths} TTL");
+        assert_eq!(bench.backend.calls(Operation::Renew), 1_000, "0.{tenths} TTL: each once");
+        assert!(guards.iter().all(|(_, guard)| guard.loss().is_none()), "0.{tenths} TTL");
+        let mut last = Duration::MAX;
+        for (ttl, guard) in &guards {
+            let ago = renewed_ago(&bench, guard.resource().as_str()).await;
+            assert!(ago <= last, "0.{tenths} TTL: one with {ttl:?} was renewed before one whose deadline came first");
+            last = ago;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_the_time_left_is_saved_by_deadline_as_far_as_it_goes() {
+    let bench = crowd(8);
+    let guards = thousand(&bench).await;
+    bench.backend.always(Operation::Renew, Some(Fault::Late(STEP)));
+    // 1.71 s are left of the shortest: enough for sixteen rounds, which is as many as half of them need.
+    bench.clock.advance(TTL * 8 / 10);
+    settle().await;
+    bench.pass(TTL / 2).await;
+    assert_eq!(bench.backend.most_at_once(Operation::Renew), 32);
+    let (first, rest) = guards.split_at(500);
+    assert!(first.iter().all(|(_, guard)| guard.loss().is_none()));
+    assert!(rest.iter().any(|(_, guard)| guard.loss().is_some()), "there were too many, or this shows nothing");
+}
+
+/// Renewals that stall take all places until their time-out; then the store answers again.
+#[tokio::test]
+async fn after_a_silence_that_left_little_time_all_are_saved() {
+    let bench = crowd(64);
+    let guards = thousand(&bench).await;
+    bench.backend.always(Operation::Renew, Some(Fault::Silent));
+    bench.pass(TTL * 7 / 10).await;
+    bench.backend.always(Operation::Renew, None);
+    bench.pass(TTL).await;
+    assert_eq!(bench.backend.most_at_once(Operation::Renew), 256);
+    assert!(guards.iter().all(|(_, guard)| guard.loss().is_none()));
 }
 
 #[tokio::test]
