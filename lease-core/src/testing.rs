@@ -116,7 +116,7 @@ pub enum Fault {
     /// The store carries it out, and no answer ever comes.
     SilentAfter,
     /// The request reaches the store so much later, by the backend's clock, and is then carried out and answered. A caller that stops
-    /// waiting before that has lost the request.
+    /// waiting before that has lost the request. Deadlines count from when the caller sent it, as with a real store.
     Late(Duration),
 }
 
@@ -303,7 +303,12 @@ impl LeaseBackend for Scripted {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
-        self.call(Operation::Renew, self.inner.renew(lease)).await
+        // The inner backend sees a late request only when it arrives. The caller sent it now, and a deadline counts from there.
+        let sent = self.inner.clock().now();
+        Ok(match self.call(Operation::Renew, self.inner.renew(lease)).await? {
+            Renewal::Renewed(_) => Renewal::Renewed(lease.renewed(sent)),
+            lost @ Renewal::Lost(_) => lost,
+        })
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {

@@ -4,7 +4,7 @@ use crate::bench::{STEP, TTL, bench, settle};
 use lease_core::hold::{EnsureError, HoldOptions, Keeper, StaleBehaviour};
 use lease_core::memory::MemoryBackend;
 use lease_core::testing::Fault;
-use lease_core::{LeaseExt as _, Operation, SystemClock};
+use lease_core::{LeaseBackend as _, LeaseExt as _, Operation, Renewal, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,4 +75,26 @@ async fn on_the_real_clock_a_guard_begins_with_its_whole_ttl() {
     let permit = guard.permit(StaleBehaviour::Unprotected { reason: "a test" }).unwrap();
     assert!(permit.given_at() <= lease_core::Clock::now(&SystemClock));
     permit.committed();
+}
+
+#[tokio::test]
+async fn the_deadline_counts_from_before_a_renewal_was_sent_that_came_late() {
+    let bench = bench();
+    let lease = bench.backend.try_acquire("r", TTL).await.unwrap().unwrap();
+    let (late, before) = (Duration::from_secs(2), lease.remaining());
+    bench.clock.advance(TTL / 3);
+    bench.backend.next(Operation::Renew, Fault::Late(late));
+    let (renewal, ()) = tokio::join!(bench.backend.renew(&lease), bench.pass(late));
+    let Renewal::Renewed(renewed) = renewal.unwrap() else { unreachable!("the store had it all the time") };
+    assert_eq!(renewed.remaining(), before.saturating_sub(late));
+
+    let guard = bench.keeper.hold(renewed, HoldOptions::default());
+    settle().await;
+    bench.backend.next(Operation::Renew, Fault::Late(STEP * 5));
+    let calls = bench.backend.calls(Operation::Renew);
+    while bench.backend.calls(Operation::Renew) == calls {
+        bench.pass(STEP).await;
+    }
+    bench.pass(STEP * 5).await;
+    assert_eq!(guard.remaining(), before.saturating_sub(STEP * 5), "a guard's, too");
 }
