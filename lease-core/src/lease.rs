@@ -112,6 +112,10 @@ impl Lease {
     }
 
     /// The data of this grant for another process. Whoever has them can renew and release it, so they are a secret.
+    ///
+    /// **The last thing to do with it here**, with each of its clones: nothing tells two holders of one grant apart, neither the owner token nor
+    /// the fencing token, and when one of them releases, the other one has lost it. What a guard holds goes by
+    /// [`LeaseGuard::into_hand_over`](crate::hold::LeaseGuard::into_hand_over), which stops its renewal.
     #[must_use]
     pub fn into_hand_over(self) -> HandOver {
         HandOver {

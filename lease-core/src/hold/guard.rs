@@ -3,10 +3,11 @@
 use super::driver::Command;
 use super::events;
 use super::grant::Grant;
+use super::held::HeldLease;
 use super::keeper::Keeper;
 use super::loss::{EnsureError, Loss};
 use super::permit::{Permit, StaleBehaviour};
-use crate::{FencingToken, HandOver, Lease, LeaseError, Release, ResourceName};
+use crate::{FencingToken, HandOver, LeaseError, Release, ResourceName};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,10 +51,11 @@ impl LeaseGuard {
 
     /// The data of the grant as of its latest renewal, for the fence of the lease's own store ([`StaleBehaviour::Transactional`]).
     ///
-    /// Renewing and releasing are the guard's business: whoever releases these data makes the guard lost.
+    /// Renewing and releasing are the guard's business: whoever releases these data makes the guard lost. They can be looked at only; to give
+    /// the grant to another process there is [`into_hand_over`](Self::into_hand_over).
     #[must_use]
-    pub fn lease(&self) -> Lease {
-        self.grant.lease()
+    pub fn lease(&self) -> HeldLease {
+        HeldLease::new(self.grant.lease())
     }
 
     /// Gives permission to begin protected work, whose behaviour in a stale worker is declared: [`StaleBehaviour`] shows with each

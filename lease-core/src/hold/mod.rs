@@ -34,11 +34,13 @@ mod driver;
 mod events;
 mod grant;
 mod guard;
+mod held;
 mod keeper;
 mod loss;
 mod permit;
 
 pub use guard::{LeaseGuard, RunError};
+pub use held::HeldLease;
 pub use keeper::{HoldOptions, Keeper, KeeperOptions};
 pub use loss::{EnsureError, Loss, LossCause};
 pub use permit::{Permit, StaleBehaviour};
