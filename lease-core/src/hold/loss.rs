@@ -49,8 +49,11 @@ pub enum LossCause {
     /// The grant was released by somebody else who had its data.
     #[error("it was released elsewhere")]
     ReleasedElsewhere,
-    /// The grant was ended by force, or its record is gone: deleted by hand, or flushed.
-    #[error("it was ended by force, or its record is gone from the store")]
+    /// The grant was ended by force: somebody ordered it, and the log has who and why. Ask them before you acquire anew.
+    #[error("it was ended by force")]
+    Forced,
+    /// The record of the grant is gone, and nobody said why: deleted by hand, or flushed. Look at the store, which may have lost more.
+    #[error("its record is gone from the store")]
     Revoked,
     /// The store said that its time ran out.
     #[error("the store says that it expired")]
@@ -89,7 +92,7 @@ impl LossCause {
     /// the grant.
     pub(super) fn is_told_by_store(self) -> bool {
         match self {
-            Self::Superseded | Self::ReleasedElsewhere | Self::Revoked | Self::ExpiredAtStore => true,
+            Self::Superseded | Self::ReleasedElsewhere | Self::Forced | Self::Revoked | Self::ExpiredAtStore => true,
             Self::Expired | Self::Unresolved | Self::HoldLimit | Self::NoProgress => false,
         }
     }
@@ -102,6 +105,7 @@ impl LossCause {
             Self::Unresolved => "unresolved",
             Self::Superseded => "superseded",
             Self::ReleasedElsewhere => "released_elsewhere",
+            Self::Forced => "forced",
             Self::Revoked => "revoked",
             Self::ExpiredAtStore => "expired_at_store",
             Self::HoldLimit => "hold_limit",
@@ -116,7 +120,8 @@ impl From<LossReason> for LossCause {
             LossReason::Expired => Self::ExpiredAtStore,
             LossReason::Superseded => Self::Superseded,
             LossReason::Released => Self::ReleasedElsewhere,
-            LossReason::Gone | LossReason::Forced => Self::Revoked,
+            LossReason::Forced => Self::Forced,
+            LossReason::Gone => Self::Revoked,
         }
     }
 }

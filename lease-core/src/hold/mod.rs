@@ -29,6 +29,9 @@
 //! `leasehold_permits_total{behaviour}`, `leasehold_effects_committed_total{behaviour}`,
 //! `leasehold_stale_writes_refused_total{behaviour}`; histograms `leasehold_wait_seconds`, `leasehold_hold_seconds`,
 //! `leasehold_renewal_slack_seconds` (what was left of the deadline when a renewal was answered).
+//!
+//! `reason`, of a loss in events and metrics, is [`LossCause::id`]: `expired`, `unresolved`, `superseded`, `released_elsewhere`, `forced`
+//! (somebody's order, which is in the log), `revoked` (the record is gone), `expired_at_store`, `hold_limit`, `no_progress`.
 
 mod driver;
 mod events;

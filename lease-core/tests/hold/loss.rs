@@ -1,7 +1,8 @@
 //! Loss is on time, for good, and with its cause.
 
-use crate::bench::{STEP, TTL, bench};
+use crate::bench::{STEP, TTL, bench, settle};
 use lease_core::hold::{HoldOptions, LeaseGuard, LossCause, StaleBehaviour};
+use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::testing::Fault;
 use lease_core::{
     Clock as _, Effect, FenceError, FencedRegister as _, ForceRelease, Forced, HolderLabel, LeaseBackend as _,
@@ -63,7 +64,7 @@ fn order(guard: &LeaseGuard) -> ForceRelease {
 }
 
 #[tokio::test]
-async fn a_grant_that_was_ended_by_force_is_revoked_at_its_next_renewal() {
+async fn a_grant_that_was_ended_by_force_is_lost_by_force_at_its_next_renewal() {
     let bench = bench();
     let guard = bench.acquire().await;
     assert_eq!(bench.rival.force_release(&order(&guard)).await.unwrap(), Forced::Ended);
@@ -71,8 +72,8 @@ async fn a_grant_that_was_ended_by_force_is_revoked_at_its_next_renewal() {
     let refused = bench.rival.write(&guard.lease(), "late").await;
     assert!(matches!(refused, Err(FenceError::Refused { .. })), "the fence of the lease's own store does: {refused:?}");
     bench.pass(TTL / 3).await;
-    assert_eq!(guard.loss().unwrap().cause(), LossCause::Revoked);
-    assert_eq!(guard.permit(StaleBehaviour::Fenced).unwrap_err().cause(), LossCause::Revoked);
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Forced);
+    assert_eq!(guard.permit(StaleBehaviour::Fenced).unwrap_err().cause().id(), "forced");
     assert_eq!(guard.release().await.unwrap(), Release::NotHeld);
 
     // When somebody has it by then, that is what the store can still tell.
@@ -81,6 +82,19 @@ async fn a_grant_that_was_ended_by_force_is_revoked_at_its_next_renewal() {
     let _newer = bench.rival.try_acquire("r", TTL).await.unwrap().unwrap();
     bench.pass(TTL / 3).await;
     assert_eq!(guard.loss().unwrap().cause(), LossCause::Superseded);
+}
+
+/// Nobody ordered it, so it is trouble at the store: here it has come back empty.
+#[tokio::test]
+async fn a_grant_whose_record_is_gone_is_revoked_and_not_ended_by_force() {
+    let bench = bench();
+    let before = MemoryBackend::on(MemoryStore::on_clock(bench.clock.shared()).unwrap());
+    let lease = before.try_acquire("r", TTL).await.unwrap().unwrap();
+    let guard = bench.keeper.hold(lease, HoldOptions::default());
+    settle().await;
+    bench.pass(TTL / 3).await;
+    assert_eq!(guard.loss().unwrap().cause(), LossCause::Revoked);
+    assert_eq!(guard.loss().unwrap().cause().id(), "revoked");
 }
 
 #[tokio::test]
