@@ -263,8 +263,8 @@ pub enum RunError<E> {
     /// The lease was lost; the work was dropped. What it has begun elsewhere may go on, and the next worker may have begun.
     #[error(transparent)]
     Lost(Loss),
-    /// The work failed by itself, while the lease was held.
-    #[error("the work failed: {0}")]
+    /// The work failed by itself, while the lease was held. Its error is the source; the text here does not repeat it.
+    #[error("the work failed")]
     Work(#[source] E),
 }
 
