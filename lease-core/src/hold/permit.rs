@@ -100,25 +100,25 @@ pub enum StaleBehaviour {
     VersionChecked,
     /// A repeated effect is recognised by its idempotency key.
     ///
-    /// So the code makes the key of the resource and the operation, *without* token or grant, so that the next worker's is the same. The
-    /// first one wins, and that may be the stale worker: the effect happens once, which is not fencing.
+    /// So the code makes an [`IdempotencyKey`](crate::IdempotencyKey) of the resource and the operation, *without* token or grant, so that
+    /// the next worker's is the same. The first one wins, and that may be the stale worker: the effect happens once, which is not fencing.
     ///
     /// ```
-    /// # use lease_core::{hold::*, memory::*};
+    /// # use lease_core::{IdempotencyKey, hold::*, memory::*};
     /// # use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn Error>> {
     /// # let keeper = Keeper::start(Arc::new(MemoryBackend::new()?))?;
     /// # let guard = keeper.acquire("accounts/42", Duration::from_secs(10), HoldOptions::default()).await?.ok_or("held")?;
-    /// # let mut bank: HashMap<String, u32> = HashMap::new();
+    /// # let mut bank: HashMap<IdempotencyKey, u32> = HashMap::new();
     /// let permit = guard.permit(StaleBehaviour::Idempotent)?;
-    /// let key = format!("{}/rent/2026-12", guard.resource());
-    /// let paid = *bank.entry(key).or_insert(850); // the other side keeps the key, and answers a repeat with the first one's result
+    /// let key = IdempotencyKey::new(guard.resource(), "rent/2026-12")?;
+    /// let paid = *bank.entry(key.clone()).or_insert(850); // the other side keeps the key, and answers a repeat with the first one's result
     /// if paid == 850 {
     ///     permit.committed();
     /// } else {
     ///     permit.refused(); // the same key with another payload is a conflict
     /// }
-    /// # assert_eq!(bank["accounts/42/rent/2026-12"], 850);
+    /// # assert_eq!(bank[&key], 850);
     /// # Ok(()) }
     /// ```
     Idempotent,
