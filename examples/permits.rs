@@ -11,7 +11,8 @@
 
 use leasehold::hold::{HoldOptions, Keeper, LeaseGuard, Permit, StaleBehaviour};
 use leasehold::memory::{MemoryBackend, MemoryDestination, MemoryStore};
-use leasehold::{DestinationExt, FenceError, FencingToken, GuardError, GuardedDestination, LeaseBackend, ManualClock};
+use leasehold::{DestinationExt, FenceError, FencingToken, GuardError, GuardedDestination};
+use leasehold::{IdempotencyKey, LeaseBackend, ManualClock};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
@@ -80,16 +81,14 @@ fn version_checked([a, b]: [Worker; 2]) -> Result<(), Failure> {
 /// The other side knows a repeated operation by its key, which names neither worker nor grant.
 fn idempotent([a, b]: [Worker; 2]) -> Result<(), Failure> {
     let mut bank = HashMap::new();
-    let mut pay = |worker: &Worker, text| {
-        let key = format!("{}/rent/2026-12", worker.guard.resource());
-        match *bank.entry(key).or_insert(text) {
-            first if first == text => Ok(()),
-            first => Err(format!("done already: {first} (the first one wins)")),
-        }
+    let key = |worker: &Worker| IdempotencyKey::new(worker.guard.resource(), "rent/2026-12");
+    let mut pay = |key: IdempotencyKey, text| match *bank.entry(key).or_insert(text) {
+        first if first == text => Ok(()),
+        first => Err(format!("done already: {first} (the first one wins)")),
     };
-    pay(&b, B)?;
+    pay(key(&b)?, B)?;
     b.permit.committed();
-    let effect = pay(&a, A);
+    let effect = pay(key(&a)?, A);
     row(a, "sends a key made of resource and operation", effect)
 }
 
