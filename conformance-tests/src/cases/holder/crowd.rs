@@ -15,6 +15,8 @@ const PROBE: usize = 200;
 const AT_ONCE: usize = 50;
 /// What a process may have more of with ten thousand guards than with none: connections of a pool, and their tasks.
 const SHARED: usize = 64;
+/// How many tasks there may be while they are renewed: a few for each renewal that is under way, which are few at one time.
+const IN_A_ROUND: usize = 256;
 
 pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
     let connecting = tokio::time::timeout(CONNECTING, stage.run.subject.client()).await;
@@ -111,6 +113,8 @@ async fn round(
     let requests = requests();
     ensure!(requests <= all.saturating_mul(2), "{all} guards took {requests} requests in one round");
     let most = most.more_than(before);
+    ensure!(most.tasks <= IN_A_ROUND, "a round of {all} renewals had {} tasks at one time", most.tasks);
+    ensure!(most.sockets <= Some(SHARED), "a round of {all} renewals had {:?} connections", most.sockets);
     Ok(serde_json::json!({
         "guards": all,
         "requests": requests,

@@ -103,6 +103,19 @@ pub(super) async fn drop_frees(stage: Stage) -> CaseResult {
     Ok(evidence! { "free_after_ms": crate::context::millis(now().saturating_since(begun)) })
 }
 
+/// The lease as soon as it is free, and the client has found the store.
+async fn held_soon(keeper: &Keeper, name: &ResourceName, ttl: Ttl, wait: Duration) -> Result<LeaseGuard, Stop> {
+    let end = now().saturating_add(wait);
+    loop {
+        match keeper.acquire_within(name.as_str(), ttl.duration(), wait, HoldOptions::default()).await {
+            Ok(Some(guard)) => return Ok(guard),
+            Ok(None) => refute!("{name} was not free within {wait:?}"),
+            Err(error) if now() >= end => return Err(error.into()),
+            Err(_) => pause_for(Duration::from_millis(50)).await,
+        }
+    }
+}
+
 pub(super) async fn second_is_renewed(stage: Stage) -> CaseResult {
     let bench = stage.run.subject.fault_bench(Duration::from_secs(1)).await;
     let bench = bench.ok_or_else(|| Stop::NotTried("the subject has no path that can be disturbed".into()))?;
@@ -113,21 +126,12 @@ pub(super) async fn second_is_renewed(stage: Stage) -> CaseResult {
     let limits = stage.run.limits;
     let asked = Duration::from_millis(1_500).max(limits.min_ttl).min(limits.max_ttl);
     let ttl = Ttl::parse(asked).map_err(Stop::from)?;
-    let first = held(&keeper, &name, ttl).await?;
+    let wait = stage.run.freed_within(limits.granted_ttl(ttl)?);
+    let first = held_soon(&keeper, &name, ttl, wait).await?;
     bench.path().black_hole(true);
     let loss = bounded("no loss", first.lost()).await?;
     bench.path().black_hole(false);
-    let wait = stage.run.freed_within(limits.granted_ttl(ttl)?);
-    let end = now().saturating_add(wait);
-    let second = loop {
-        match keeper.acquire_within(name.as_str(), asked, wait, HoldOptions::default()).await {
-            Ok(Some(second)) => break second,
-            Ok(None) => refute!("the name was not free {wait:?} after the loss"),
-            Err(error) if now() >= end => return Err(error.into()),
-            // The client finds the store again.
-            Err(_) => pause_for(Duration::from_millis(50)).await,
-        }
-    };
+    let second = held_soon(&keeper, &name, ttl, wait).await?;
     let before = shifted.counts.renewed();
     let renewed = || shifted.counts.renewed().saturating_sub(before);
     while renewed() < 3 && second.loss().is_none() {

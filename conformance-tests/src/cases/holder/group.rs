@@ -4,7 +4,7 @@ use super::fault::{Kind, Trouble};
 use crate::context::{Here, Stage, Stop, millis, now, pause_for};
 use crate::faults::FaultBench;
 use crate::subject::{Opener, PlainWriter, TestDestination};
-use crate::worker::{Answer, Command, Seen, Worker};
+use crate::worker::{Answer, Command, Reply, Seen, Worker};
 use lease_core::{GuardError, LeaseBackend, LeaseError, ResourceName, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,28 +31,31 @@ impl Group {
         let bench = bench.ok_or_else(|| Stop::NotTried("the subject has no path that can be disturbed".into()))?;
         let bench = bench.map_err(|e| Stop::NotTried(format!("the disturbed path is not there: {e}")))?;
         let worker = worker(stage, kind, &bench).await.map_err(Stop::NotTried)?;
-        let names = (0..count).map(|n| stage.resource(&format!("{kind:?}/{n}"))).collect::<Result<Vec<_>, _>>()?;
-        let mut group = Self { kind, ttl, names, worker, bench };
-        group.hold(stage).await?;
+        let mut group = Self { kind, ttl, names: Vec::new(), worker, bench };
+        group.hold(stage, count).await?;
         Ok(group)
     }
 
     /// Takes the leases apart in time, so that the trouble comes at another moment between two renewals of each.
-    async fn hold(&mut self, stage: &Stage) -> Result<(), Stop> {
-        let count = u64::try_from(self.names.len()).unwrap_or(1).max(1);
+    async fn hold(&mut self, stage: &Stage, count: u32) -> Result<(), Stop> {
         // All within two thirds of the TTL.
-        let most =
-            millis(self.ttl.duration()).saturating_mul(2).checked_div(count.saturating_mul(3)).unwrap_or_default();
-        for (at, name) in self.names.iter().enumerate() {
-            let watch = Command::Watch {
-                lease: at.to_string(),
-                resource: name.as_str().to_owned(),
-                ttl_ms: millis(self.ttl.duration()),
-                renews: true,
-            };
-            let reply = self.worker.call(watch).await.map_err(|e| Stop::NotTried(format!("cannot hold: {e}")))?;
-            if !matches!(reply.answer, Answer::Acquired { .. }) {
-                return Err(Stop::Refuted(format!("{name} should be free, but the answer was {:?}", reply.answer)));
+        let ttl_ms = millis(self.ttl.duration());
+        let most = ttl_ms.saturating_mul(2).checked_div(u64::from(count.max(1)).saturating_mul(3)).unwrap_or_default();
+        let end = now().saturating_add(PATIENCE);
+        let mut tries = 0_u32;
+        while self.names.len() < usize::try_from(count).unwrap_or(usize::MAX) {
+            // What came of a failed try is not known, so the next one has a name of its own.
+            let name = stage.resource(&format!("{:?}/{}/{tries}", self.kind, self.names.len()))?;
+            let (lease, resource) = (self.names.len().to_string(), name.as_str().to_owned());
+            match self.worker.call(Command::Watch { lease, resource, ttl_ms, renews: true }).await {
+                Ok(Reply { answer: Answer::Acquired { .. }, .. }) => self.names.push(name),
+                Ok(reply) => {
+                    let answer = reply.answer;
+                    return Err(Stop::Refuted(format!("{name} should be free, but the answer was {answer:?}")));
+                }
+                // A client that has just been made has to connect, which may take longer than its calls may.
+                Err(_) if now() < end => tries = tries.saturating_add(1),
+                Err(error) => return Err(Stop::NotTried(format!("cannot hold: {error}"))),
             }
             let apart = stage.run.random().checked_rem(most).unwrap_or_default();
             pause_for(Duration::from_millis(apart)).await;
