@@ -66,7 +66,7 @@ pub(super) const CASES: &[Case] = &[
         Rule::Core,
         "holder/wall-clock-jump",
         "Wall-clock jumps of hours at the worker cost no lease: it is renewed, excludes others and is released as ever.",
-        "A worker process holds a guarded lease; its wall clock jumps by three hours, ahead and behind, before the acquisition, between renewals, and thousands of times while renewals are under way. No loss; no permit may say that more than the TTL is left; a client elsewhere and a worker whose clock is three hours ahead must be told `Held`; the release must be `Released`, and later tokens larger. The worker tells what its clock says before and after each jump. Only the wall clock that the C library tells is moved."
+        "A worker process holds a guarded lease; its wall clock jumps by three hours, ahead and behind, before the acquisition, between it and the first renewal, between renewals, and thousands of times while renewals are under way. No loss; no permit may say that more than the TTL is left; a client elsewhere and a worker whose clock is three hours ahead must be told `Held`; the release must be `Released`, and later tokens larger. The worker tells what its clock says before and after each jump. Only the wall clock that the C library tells is moved."
     ),
     case!(
         Alone,

@@ -37,8 +37,9 @@ pub(super) async fn renewed(stage: Stage) -> CaseResult {
         scene.jump(hours, "before the lease was acquired").await?;
         watch(&mut scene, &name, true).await?;
         until(&mut scene, &name, "right after the acquisition", |seen| seen.permits > 0).await?;
-        holds_on(&mut scene, &name, "acquired on the moved clock").await?;
-        scene.jump(hours.saturating_neg(), "between two renewals").await?;
+        scene.jump(hours.saturating_neg(), "between the acquisition and the first renewal").await?;
+        holds_on(&mut scene, &name, "a jump after the acquisition").await?;
+        scene.jump(hours, "between two renewals").await?;
         holds_on(&mut scene, &name, "a jump between two renewals").await?;
         let storm = Storm::begin(scene.clock.clone(), hours)?;
         outlives_deadline(&mut scene, &name, "jumps all the time, also during renewals").await?;
