@@ -168,13 +168,12 @@ impl Place for EditedPlace {
     async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
         // Each namespace trusts its own authority, so it needs a store of its own. The statements to edit name the default namespace of
         // a file, so there a file takes its place.
-        let url = match self.store {
-            Store::Sqlite => self.url.replacen(".db", &format!("-{namespace}.db"), 1),
-            _ => {
-                let (address, rest) = self.url.split_once("?namespace=").unwrap();
-                let (_, rest) = rest.split_once('&').unwrap();
-                format!("{address}?namespace={namespace}&{rest}")
-            }
+        let url = if self.store == Store::Sqlite {
+            self.url.replacen(".db", &format!("-{namespace}.db"), 1)
+        } else {
+            let (address, rest) = self.url.split_once("?namespace=").unwrap();
+            let (_, rest) = rest.split_once('&').unwrap();
+            format!("{address}?namespace={namespace}&{rest}")
         };
         let inner = destination(self.store, &url, self.edit.as_slice()).await?;
         Ok(Arc::new(EditedDestination(inner)))
