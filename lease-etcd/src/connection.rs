@@ -29,7 +29,7 @@ pub(crate) struct Connected {
 /// logging in takes longer than a call may, no call would ever succeed.
 struct Making {
     since: Instant,
-    task: JoinHandle<Result<Client, LeaseError>>,
+    task: JoinHandle<Result<Arc<Connected>, LeaseError>>,
 }
 
 impl Connected {
@@ -75,7 +75,7 @@ impl Connection {
     }
 
     /// The client in use, or a new one.
-    pub(crate) async fn client(&self) -> Result<Arc<Connected>, LeaseError> {
+    pub(crate) async fn client(self: &Arc<Self>) -> Result<Arc<Connected>, LeaseError> {
         if let Some(client) = self.present() {
             return Ok(client);
         }
@@ -83,28 +83,29 @@ impl Connection {
         if let Some(client) = self.present() {
             return Ok(client);
         }
-        // One that hangs is left to its own limit: the path may work again.
+        // One that hangs is left to its own limit: the path may work again. If it gets there after all, its client is taken.
         let fresh = making.take().filter(|making| making.since.elapsed() < self.patience());
         let outcome = (&mut making.insert(fresh.unwrap_or_else(|| self.make())).task).await;
         *making = None;
-        let client = outcome.map_err(|_| error::no_reply(Operation::Connect))??;
-        let client = Arc::new(Connected { client, since: Instant::now(), answered: AtomicBool::new(false) });
-        *self.lock() = Some(Arc::clone(&client));
-        Ok(client)
+        outcome.map_err(|_| error::no_reply(Operation::Connect))?
     }
 
-    fn make(&self) -> Making {
-        let (config, place) = (self.config.clone(), self.place.clone());
+    fn make(self: &Arc<Self>) -> Making {
+        let connection = Arc::clone(self);
         let task = tokio::spawn(async move {
+            let (config, place) = (&connection.config, &connection.place);
             let limit = config.options.connect_timeout;
-            let connecting = Client::connect(config.urls(), Some(client_options(&config)?));
+            let connecting = Client::connect(config.urls(), Some(client_options(config)?));
             let late = || LeaseError::Unreachable {
                 store: place.address.clone(),
                 reason: format!("no connection within {limit:?}"),
                 source: None,
             };
             let made = timeout(limit, connecting).await.map_err(|_| late())?;
-            made.map_err(|e| error::of_call(Operation::Connect, &place, e))
+            let client = made.map_err(|e| error::of_call(Operation::Connect, place, e))?;
+            let client = Arc::new(Connected { client, since: Instant::now(), answered: AtomicBool::new(false) });
+            // Another one may have been made beside this one, and be in use already.
+            Ok(Arc::clone(connection.lock().get_or_insert(client)))
         });
         Making { since: Instant::now(), task }
     }

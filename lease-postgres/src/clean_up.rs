@@ -135,7 +135,7 @@ pub(crate) async fn purge(pool: &Arc<Pool>, part: Part) -> Result<(), LeaseError
     let answer = checkout.settle_transaction(answer);
     drop(checkout);
     // They were checked against tables that are gone now.
-    pool.forget_idle();
+    pool.forget_checked();
     answer
 }
 

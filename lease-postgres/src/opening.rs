@@ -11,6 +11,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnection;
 use std::sync::Arc;
 use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 type Outcome = Result<PgConnection, LeaseError>;
@@ -21,6 +22,7 @@ pub(crate) struct Opening {
     since: Instant,
     set_up: SetUp,
     outcome: oneshot::Receiver<Outcome>,
+    task: AbortHandle,
 }
 
 /// A caller that waits for one. When it gives up, the next caller waits for the same one.
@@ -30,19 +32,28 @@ struct Waiting<'a> {
 }
 
 impl Opening {
-    /// Begins one. If nobody waits for it in the end, it becomes an idle one of the pool.
+    /// Begins one. It ends when it is dropped.
     fn begin(pool: &Arc<Pool>, set_up: SetUp) -> Self {
         let (sender, outcome) = oneshot::channel();
         let pool = Arc::clone(pool);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let limit = pool.config.options.connect_timeout;
             let opened = timeout(limit, open(&pool, set_up)).await;
             let opened = opened.unwrap_or_else(|_| Err(no_session(pool.config.address(), limit)));
-            if let Err(Ok(connection)) = sender.send(opened) {
-                pool.keep(connection);
-            }
+            // If nobody looks any more, the connection is closed.
+            drop(sender.send(opened));
         });
-        Self { since: Instant::now(), set_up, outcome }
+        Self { since: Instant::now(), set_up, outcome, task: task.abort_handle() }
+    }
+
+    pub(crate) fn set_up(&self) -> SetUp {
+        self.set_up
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -68,10 +79,10 @@ impl Drop for Waiting<'_> {
 
 /// A new connection, or the one that an earlier caller stopped waiting for.
 pub(crate) async fn opened(pool: &Arc<Pool>, set_up: SetUp) -> Outcome {
-    // Beside one that hangs a new one is opened: the path may work again. A quarter of its time, so that they do not pile up either.
+    // Beside one that hangs a new one is opened: the path may work again. One for each that there may be, so that they do not pile up.
     let hangs = pool.config.options.connect_timeout.checked_div(4).unwrap_or_default();
-    let fits = |opening: &Opening| opening.set_up == set_up && opening.since.elapsed() < hangs;
-    let opening = pool.left(fits).unwrap_or_else(|| Opening::begin(pool, set_up));
+    let is_fresh = |opening: &Opening| opening.since.elapsed() < hangs;
+    let opening = pool.left(set_up, is_fresh).unwrap_or_else(|| Opening::begin(pool, set_up));
     let mut waiting = Waiting { pool, opening: Some(opening) };
     let outcome = match &mut waiting.opening {
         Some(opening) => (&mut opening.outcome).await.ok(),

@@ -49,7 +49,8 @@ impl State {
     fn pop_idle(&mut self) -> Option<(PgConnection, Instant)> {
         for opening in std::mem::take(&mut self.openings) {
             match opening.finished() {
-                Ok(connection) => self.idle.extend(connection),
+                // Older than those that were given back, so below them.
+                Ok(connection) => self.idle.splice(0..0, connection).for_each(drop),
                 Err(opening) => self.openings.push(opening),
             }
         }
@@ -102,9 +103,12 @@ impl Pool {
         self.lock().facts = facts;
     }
 
-    /// Takes a connection that nobody uses.
-    pub(crate) fn keep(&self, connection: PgConnection) {
-        self.lock().idle.push((connection, Instant::now()));
+    /// Takes a connection that nobody uses, unless there are enough.
+    fn keep(&self, connection: PgConnection) {
+        let mut state = self.lock();
+        if state.idle.len() < usize::from(self.config.max_connections) {
+            state.idle.push((connection, Instant::now()));
+        }
     }
 
     /// Takes an opening that nobody waits for any more.
@@ -112,16 +116,25 @@ impl Pool {
         self.lock().openings.push(opening);
     }
 
-    /// An opening that was left and fits. Those that don't are let go: what comes of them goes to the idle ones.
-    pub(crate) fn left(&self, fits: impl Fn(&Opening) -> bool) -> Option<Opening> {
+    /// An opening that was left: a fresh one, or any, once as many hang as there may be connections.
+    pub(crate) fn left(&self, set_up: SetUp, is_fresh: impl Fn(&Opening) -> bool) -> Option<Opening> {
         let mut state = self.lock();
-        state.openings.retain(&fits);
-        state.openings.pop()
+        let of_kind = |opening: &&Opening| opening.set_up() == set_up;
+        let is_full = state.openings.iter().filter(of_kind).count() >= usize::from(self.config.max_connections);
+        let at = state.openings.iter().rposition(|opening| of_kind(&opening) && (is_full || is_fresh(opening)))?;
+        Some(state.openings.remove(at))
     }
 
-    /// Closes the idle connections: they may be as dead as one that was just found dead, or were checked against tables that are gone.
+    /// Closes the idle connections: they may be as dead as one that was just found dead.
     pub(crate) fn forget_idle(&self) {
         self.lock().idle.clear();
+    }
+
+    /// Closes the connections that nobody uses, those that are being opened too: they were checked against tables that are gone.
+    pub(crate) fn forget_checked(&self) {
+        let mut state = self.lock();
+        state.idle.clear();
+        state.openings.clear();
     }
 
     /// A panic can't have left the state half-changed: no step under the lock can panic between two writes.
@@ -261,7 +274,7 @@ impl Checkout<'_> {
             Ok(_) => self.settled = true,
             Err(error) if error.kind() == ErrorKind::Transport => self.pool.forget_idle(),
             // The tables are gone: the next connection looks at them anew, and creates them if it may.
-            Err(LeaseError::NotSetUp { .. }) => self.pool.forget_idle(),
+            Err(LeaseError::NotSetUp { .. }) => self.pool.forget_checked(),
             Err(error) => self.settled = error.effect() == Effect::None,
         }
         answer

@@ -25,6 +25,9 @@ use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 /// statement's first lock on the row: a fenced transaction with an old snapshot is stopped by a row that was updated under it, not by one that
 /// was locked in a weaker mode before.
 ///
+/// An owner whose grant has expired is remembered as spent, as by `FORCE`: the row itself says of the newer one from here on that its attempt is over,
+/// and a request of the older one may still be on its way.
+///
 /// Where somebody has the row locked, there is no grant. `busy` waits for whoever is just changing it, which is short; and if a fenced
 /// transaction, which can be long, keeps it after that, then that is an answer and not a wait: `fenced`. Otherwise the caller runs
 /// `acquire_in_turn` next.
@@ -49,7 +52,8 @@ WITH seen AS MATERIALIZED (
        SET owner = $2, grant_id = $3, holder = $4, value = greatest(l.value + 1, {now_us}),
            granted_at = clock_timestamp(), renewed_at = clock_timestamp(),
            expires_at = clock_timestamp() + $5 * interval '1 millisecond', released = false, forced = false,
-           spent = {pruned}
+           spent = {pruned} || CASE WHEN l.released THEN '{}' ELSE jsonb_build_object(l.owner, {now_us} + greatest(
+               2 * (extract(epoch FROM l.expires_at - l.renewed_at) * 1000000)::bigint, 10000000)) END
       FROM ended WHERE l.name = ended.name
     RETURNING l.value, l.incarnation
 ), granted AS (

@@ -20,7 +20,7 @@ fn through(server: &Server, proxy: &Proxy, parameters: &str) -> String {
 
 /// A client behind a proxy, warmed up: its one connection has every statement prepared, so that the next request is the statement itself.
 async fn behind(server: &Server, proxy: &Proxy, namespace: &str) -> PostgresBackend {
-    let parameters = format!("namespace={namespace}&max_connections=1&call_timeout_ms=1000");
+    let parameters = format!("namespace={namespace}&max_connections=1&call_timeout_ms=2500");
     let backend = PostgresBackend::connect(&through(server, proxy, &parameters)).await.unwrap();
     let lease = take(&backend, "warm-up", 60_000).await;
     assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)));

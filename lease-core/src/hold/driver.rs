@@ -244,7 +244,7 @@ impl Driver {
         kept.phase = Phase::UnderWay;
         let (grant, backend) = (Arc::clone(&kept.grant), Arc::clone(&self.backend));
         let lease = grant.lease();
-        let (clock, limit) = (Arc::clone(&self.clock), attempt_limit(lease.remaining()));
+        let (clock, limit) = (Arc::clone(&self.clock), attempt_limit(&lease));
         let renewal = self.renewals.spawn(async move {
             let end = clock.now().saturating_add(limit);
             tokio::select! {
@@ -320,9 +320,14 @@ fn third(lease: &Lease) -> Duration {
     lease.granted_ttl().checked_div(3).unwrap_or_default()
 }
 
-/// How long one try may take: a third of what is left, so that a stalled one leaves time for others.
-fn attempt_limit(left: Duration) -> Duration {
-    left.checked_div(3).unwrap_or_default().max(Duration::from_millis(1))
+/// How long one try may take: a third of what is left, so that a stalled one leaves time for others. One that had to wait for its turn gets
+/// as long as one that is sent when it is due, two ninths of the TTL, if that is two thirds of what is left at most: a slow store
+/// must not cost those who waited what the others keep.
+fn attempt_limit(lease: &Lease) -> Duration {
+    let (left, ttl) = (lease.remaining(), lease.granted_ttl());
+    let when_due = ttl.checked_div(9).unwrap_or_default().saturating_mul(2);
+    let third = left.checked_div(3).unwrap_or_default();
+    third.max(when_due.min(third.saturating_mul(2))).max(Duration::from_millis(1))
 }
 
 /// How long to wait after a failed try: a tenth of what is left, within bounds.

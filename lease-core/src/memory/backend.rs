@@ -52,6 +52,11 @@ impl MemoryBackend {
             }
             record => record.and_then(|r| r.register.clone()),
         };
+        if let Some(expired) = state.records.get(name).filter(|record| record.ended.is_none()) {
+            // The record says of the newer grant from here on that its attempt is over.
+            let (owner, lasted) = (expired.owner, expired.expires.saturating_since(expired.renewed));
+            state.tombstones.insert(owner, tombstone_until(now, lasted));
+        }
         let value = state.last_value.saturating_add(1);
         FencingToken::new(self.store.authority.clone(), value, attempt.grant())?;
         state.last_value = value;

@@ -169,3 +169,20 @@ async fn a_keeper_that_could_not_renew_does_not_start() {
     let refused = Keeper::start_with(Arc::new(MemoryBackend::new().unwrap()), options);
     assert!(matches!(refused, Err(LeaseError::InvalidConfig { .. })));
 }
+
+/// A distant store, whose answers take longer than a ninth of the TTL: those who had to wait for their turn have as long for a try as the others.
+#[tokio::test]
+async fn a_slow_store_costs_those_who_waited_no_lease() {
+    for late in [TTL * 2 / 15, TTL / 5] {
+        let bench = crowd(64);
+        let mut guards = Vec::new();
+        for n in 0..300 {
+            guards.push(bench.keeper.acquire(&format!("r{n}"), TTL, HoldOptions::default()).await.unwrap().unwrap());
+        }
+        settle().await;
+        bench.backend.always(Operation::Renew, Some(Fault::Late(late)));
+        bench.pass(TTL * 3).await;
+        let lost = guards.iter().filter(|guard| guard.loss().is_some()).count();
+        assert_eq!(lost, 0, "answers after {late:?}");
+    }
+}
