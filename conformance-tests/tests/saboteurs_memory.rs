@@ -57,6 +57,7 @@ const BACKEND: &[(toy::Break, &[&str])] = {
         (RepeatExtends, &["attempt/repeat-does-not-extend"]),
         (RepeatMakesAnotherGrant, &["attempt/repeat-finds-same-grant"]),
         (SecondGrantIsNeverRenewed, &["holder/second-lease-is-renewed-after-a-loss"]),
+        (TakeoverForgetsAttempt, &["unknown/held-up-acquire-after-expiry"]),
         (TaskPerGrant, &["holder/ten-thousand-guards"]),
         (TokenFromWallClock, &["token/grows-over-release", "token/grows-over-racing-acquirers"]),
         (TokenOfTheClient, &["token/grows-over-release", "token/grows-over-expiry", "token/grows-over-racing-acquirers"]),

@@ -33,7 +33,9 @@ redis.call('SET', KEYS[1], head .. string.format('%.0f', expires) .. ' ' .. gran
   'PX', string.format('%.0f', math.ceil((last - t) / 1000) + ARGV[2]))
 ";
 
-/// KEYS lease, incarnation, spent. ARGV owner, keep in ms, grant, TTL in ms, holder.
+/// KEYS lease, incarnation, spent. ARGV owner, keep in ms, grant, TTL in ms, holder. A grant that has expired and is followed by another one leaves a tombstone,
+/// as `FORCE` does: the record, which said that its attempt is over, says that of the newer one from here on, and a request of the older one
+/// may still be on its way.
 const ACQUIRE: &str = r"
 local others = redis.call('MGET', KEYS[2], KEYS[3])
 if others[2] then return { 'over' } end
@@ -47,6 +49,10 @@ if not incarnation then return { 'no incarnation' } end
 if not string.match(incarnation, '^%x+$') then return { 'bad incarnation' } end
 local before = tonumber(value or 0)
 if before >= 9007199254740992 then return { 'exhausted' } end
+if state == 'h' then
+  local kept = math.max(math.ceil((expires - renewed) / 1000) * 2, 10000)
+  redis.call('SET', string.sub(KEYS[3], 1, -#ARGV[1] - 1) .. owner, '1', 'PX', string.format('%.0f', kept))
+end
 value = string.format('%.0f', math.max(before + 1, t))
 granted = string.format('%.0f', t)
 head = 'L1 ' .. value .. ' ' .. incarnation .. ' ' .. ARGV[1] .. ' ' .. ARGV[3] .. ' '

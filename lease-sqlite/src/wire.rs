@@ -172,11 +172,16 @@ fn ensure_store(ns: &str) -> String {
 }
 
 /// `?6`: wall clock in µs; `?7`: grant id; `?8`: holder; `?9`: the boot instant after which the grant could not count any more.
+/// An owner whose grant has expired is remembered as spent, as by `force`: the record says of the newer one from here on that its attempt is over.
 fn acquire(ns: &str, store: &str, look: &str) -> Sql {
     let last = format!("coalesce((SELECT value FROM {ns}_lease WHERE resource = ?1), 0)");
-    let max = i64::MAX;
+    let (max, kept) = (i64::MAX, duration_ns(SPENT_AT_LEAST));
     format!(
         "{store};
+         INSERT INTO {ns}_spent (owner, boot, until)
+         SELECT owner, ?3, ?4 + max(2 * (expires - renewed), {kept}) FROM {ns}_lease
+         WHERE resource = ?1 AND owner <> ?2 AND NOT released AND boot = ?3 AND expires <= ?4
+         ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, until = excluded.until;
          INSERT INTO {ns}_lease (resource, owner, grant_id, holder, value, boot, expires, granted, renewed, released,
            forced)
          SELECT ?1, ?2, ?7, ?8, max({last} + 1, floor + 1, ?6), ?3, ?4 + ?5, ?4, ?4, 0, 0

@@ -137,6 +137,8 @@ impl FileToy {
             if found.is_some_and(|record| record.is_live(now_ns)) {
                 return Ok(None);
             }
+            let expired = found.filter(|record| !record.released).map(|record| record.owner.clone());
+            store.spent.extend(expired);
             store.last_value = self.next(store.last_value);
             let record = Record {
                 owner,

@@ -50,6 +50,7 @@ pub enum Break {
     RepeatExtends,
     RepeatMakesAnotherGrant,
     SecondGrantIsNeverRenewed,
+    TakeoverForgetsAttempt,
     TaskPerGrant,
     TokenFromWallClock,
     TokenOfTheClient,
@@ -184,6 +185,12 @@ impl Toy {
         let ended = store.records.get(&key).filter(|record| record.owner == *attempt.owner() && !self.is_live(record));
         if ended.is_some() && !self.is(Break::ReleasedAttemptIsGrantedAgain) {
             return Err(over);
+        }
+        if let Some(expired) = store.records.get(&key).filter(|record| !record.released && !looked)
+            && !self.is(Break::TakeoverForgetsAttempt)
+        {
+            let owner = expired.owner;
+            store.spent.insert(owner);
         }
         let value = self.mint(&mut store, &key);
         let lasts = if self.is(Break::ExpiresEarly) { ttl / 2 } else { ttl };

@@ -4,9 +4,10 @@ use super::ground::{CALL, Ground, POINTS, Point, Tally, from_the_way};
 use crate::cases::answers::is_of;
 use crate::context::{
     CaseResult, Stage, Stop, acquire, acquire_with, ensure, evidence, now, pause_for, refute, release, renew,
+    until_free,
 };
 use crate::faults::OnceFault;
-use lease_core::{Acquisition, Attempt, Effect, LeaseBackend, LeaseError};
+use lease_core::{Acquisition, Attempt, Effect, Fence, FenceError, LeaseBackend, LeaseError, Renewal, Ttl};
 use std::time::Duration;
 
 const HELD: OnceFault = OnceFault::RequestHeld;
@@ -122,6 +123,57 @@ pub(super) async fn held_up_after_release(stage: Stage) -> CaseResult {
         over_at_the_store(&ground.stage, &ground.observer, &attempt, "released after an acquire in doubt").await?;
     }
     tally.evidence(&ground)
+}
+
+pub(super) async fn held_up_after_expiry(stage: Stage) -> CaseResult {
+    let ground = Ground::of(stage, CALL).await?;
+    let mut tally = Tally::default();
+    for passed in 0..POINTS {
+        let point = expires_first(&ground, passed, &mut tally).await?;
+        if !tally.goes_on(&point) {
+            break;
+        }
+    }
+    tally.evidence(&ground)
+}
+
+async fn expires_first(ground: &Ground, passed: u32, tally: &mut Tally) -> Result<Point, Stop> {
+    let (run, client) = (&ground.stage.run, ground.client().await?);
+    // Longer than the call that times out first, so that the same attempt can still make its grant.
+    let ttl = Ttl::parse(CALL.saturating_mul(3).max(run.limits.min_ttl).min(run.limits.max_ttl))?;
+    let attempt = Attempt::new(ground.name()?, ttl)?;
+    let resource = attempt.resource();
+    ground.path().once_after(passed, HELD);
+    let answer = client.acquire(&attempt).await;
+    if !ground.path().happened() {
+        ground.heal();
+        ground.observer.abandon(&attempt).await?;
+        return Ok(Point::Over);
+    }
+    let in_doubt = answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown);
+    let lease = match ground.observer.acquire(&attempt).await {
+        Ok(Acquisition::Acquired(lease)) if in_doubt => lease,
+        // A machine so slow that its TTL is over, or a fault beside the matter.
+        _ => {
+            ground.heal();
+            ground.observer.abandon(&attempt).await?;
+            return Ok(Point::Beside);
+        }
+    };
+    until_free(&ground.stage, &ground.observer, resource, lease.granted_ttl()).await?;
+    release(&ground.observer, &acquire(&ground.observer, resource, run.long()).await?).await?;
+    let answered = deliver(ground).await;
+    ground.heal();
+    let seen = ground.seen(resource).await?;
+    ensure!(seen.is_none(), "a request that arrived after its attempt's grant had expired made another one: {seen:?}");
+    let renewal = ground.observer.renew(&lease).await?;
+    ensure!(matches!(renewal, Renewal::Lost(_)), "the expired lease was renewed after all: {renewal:?}");
+    if let Fence::LiveOwner(register) = ground.observer.fence() {
+        let wrote = register.write(&lease, "stale").await;
+        ensure!(matches!(wrote, Err(FenceError::Refused { .. })), "the fence answered the expired lease by {wrote:?}");
+    }
+    tally.answer(HELD, "no second grant");
+    Ok(if answered { Point::Met } else { Point::Beside })
 }
 
 /// Copies of the attempt that know nothing of its end are refused by the store, on the free resource and beside another grant.

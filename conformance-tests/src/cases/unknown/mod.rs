@@ -80,6 +80,14 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         Together,
+        abandoned::held_up_after_expiry,
+        Rule::Core,
+        "unknown/held-up-acquire-after-expiry",
+        "A request that is still on its way when its attempt's grant has expired and another one has come and gone makes no second grant.",
+        "Each request of an acquire in turn is kept on its way; the same attempt makes its grant by another client, which expires; another client acquires and releases. Then the request is delivered. The resource must stay free, the old lease cannot be renewed, and the store's own fence, where it compares the live owner, refuses it."
+    ),
+    case!(
+        Together,
         late::is_no_success,
         Rule::Core,
         "unknown/late-grant-is-no-success",
