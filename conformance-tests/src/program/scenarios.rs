@@ -63,7 +63,8 @@ pub fn scenarios() -> Result<Vec<Scenario>, Failure> {
 pub(crate) fn of_case(case: &str) -> Result<String, Failure> {
     let table = scenarios()?;
     let its = table.iter().filter(|scenario| scenario.cases.iter().any(|id| id == case));
-    let text: String = its.map(|it| format!("  {:<5} {}\n        {}\n", it.id, it.title, it.report)).collect();
+    let lines: Vec<String> = its.map(|it| format!("  {:<5} {}\n        {}\n", it.id, it.title, it.report)).collect();
+    let text = lines.concat();
     if text.is_empty() { Ok(text) } else { Ok(format!("It would have caught what was reported in public as:\n{text}")) }
 }
 
