@@ -94,24 +94,22 @@ fn every_test_that_is_named_is_a_test_in_its_file() {
     let wrong = wrong(|scenario| {
         let mut seen = BTreeSet::new();
         let tests = scenario.tests.iter();
-        tests
-            .filter_map(|test| if seen.insert(test) { missing(test) } else { Some(format!("twice: {test}")) })
-            .collect()
+        tests.filter_map(|test| if seen.insert(test) { absent(test) } else { Some(format!("twice: {test}")) }).collect()
     });
     assert_eq!(wrong, Vec::<String>::new());
 }
 
 /// Why there is no such test.
-fn missing(test: &str) -> Option<String> {
+fn absent(test: &str) -> Option<String> {
     let parts: Vec<&str> = test.split("::").collect();
     let [package, file, name] = parts.as_slice() else {
         return Some(format!("write it as PACKAGE::FILE::NAME: {test}"));
     };
     let path = workspace().join(package).join(file);
-    let Ok(text) = std::fs::read_to_string(&path) else {
+    let Ok(source) = std::fs::read_to_string(&path) else {
         return Some(format!("no such file: {test}"));
     };
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<&str> = source.lines().collect();
     let is_it = |line: &str| {
         let line = line.trim_start();
         let line = line.strip_prefix("async ").unwrap_or(line);
@@ -122,9 +120,8 @@ fn missing(test: &str) -> Option<String> {
     let attributes =
         |at: usize| lines.iter().take(at).rev().take_while(|line| line.trim_start().starts_with(['#', '/']));
     let is_test = |at: usize| {
-        let is_attribute =
-            |line: &&str| ["#[test]", "#[tokio::test"].iter().any(|it| line.trim_start().starts_with(it));
-        attributes(at).any(|line| is_attribute(&line)) || lines.iter().take(at).any(|line| line.starts_with("both! {"))
+        let is_attribute = |line: &str| ["#[test]", "#[tokio::test"].iter().any(|it| line.trim_start().starts_with(it));
+        attributes(at).any(|line| is_attribute(line)) || lines.iter().take(at).any(|line| line.starts_with("both! {"))
     };
     (!at.is_some_and(is_test)).then(|| format!("no such test: {test}"))
 }
