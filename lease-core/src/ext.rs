@@ -1,7 +1,7 @@
 //! Sugar over the core trait.
 
 use crate::{
-    Acquisition, Attempt, Authority, GuardError, GuardedDestination, Held, Lease, LeaseBackend, LeaseError,
+    Acquisition, Advice, Attempt, Authority, GuardError, GuardedDestination, Held, Lease, LeaseBackend, LeaseError,
     ResourceName, Ttl,
 };
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub trait LeaseExt: LeaseBackend {
     ///
     /// # Errors
     /// As [`LeaseBackend::acquire`]. After an error whose effect is unknown the attempt is abandoned here, since nobody else
-    /// knows it; if that fails too, its TTL ends whatever it made.
+    /// knows it; if that fails too, twice, its TTL ends whatever it made.
     ///
     /// # Cancel safety
     /// A grant that was under way ends with its TTL.
@@ -115,7 +115,10 @@ async fn acquire_or_abandon<B: LeaseBackend + ?Sized>(
         && error.effect() == crate::Effect::Unknown
     {
         // The first error is the one to report; the TTL bounds what a failed clean-up leaves.
-        drop(backend.abandon(attempt).await);
+        if backend.abandon(attempt).await.is_err_and(|error| error.advice() == Advice::TryAgain) {
+            // It may have found out only that the connection is broken.
+            drop(backend.abandon(attempt).await);
+        }
     }
     answer
 }

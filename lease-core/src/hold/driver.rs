@@ -1,5 +1,6 @@
 //! The task that renews: a queue of wake-ups, a queue of renewals that are due, and those that are under way.
 
+use super::clean_up::repeated;
 use super::events;
 use super::grant::Grant;
 use super::keeper::KeeperOptions;
@@ -125,19 +126,19 @@ impl Driver {
                 self.release(grant);
             }
             Command::Abandon(attempt) => {
-                let backend = Arc::clone(&self.backend);
+                let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
                 // Best effort, as the keeper says: the TTL ends what this does not.
-                self.clean_ups.spawn(async move { drop(backend.abandon(&attempt).await) });
+                self.clean_ups.spawn(async move { drop(repeated(&clock, || backend.abandon(&attempt)).await) });
             }
         }
     }
 
     /// Best effort, as `Drop` says: the TTL ends what this does not.
     fn release(&mut self, grant: Arc<Grant>) {
-        let backend = Arc::clone(&self.backend);
+        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
         self.clean_ups.spawn(async move {
             let lease = grant.lease();
-            match backend.release(&lease).await {
+            match repeated(&clock, || backend.release(&lease)).await {
                 // A lost one has had its last event.
                 Ok(answer) if grant.is_ended() => events::released(&lease, answer, grant.held_for()),
                 Ok(_) => {}

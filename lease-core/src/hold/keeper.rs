@@ -136,7 +136,7 @@ impl Keeper {
     /// As [`LeaseBackend::acquire`]; [`LeaseError::InvalidConfig`] when the runtime that the keeper was started on has ended.
     ///
     /// # Cancel safety
-    /// An attempt that was under way is abandoned in the background; if that fails, it ends with its TTL.
+    /// An attempt that was under way is abandoned in the background; if that fails again and again, it ends with its TTL.
     pub async fn acquire(
         &self,
         resource: &str,

@@ -18,6 +18,12 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Processes
+//!
+//! A process that was made by `fork`, and started no program of its own, must not use its parent's clients, keepers and guards: the threads
+//! that renew are not in it, and the two would read each other's answers. Connect anew there; another process goes on with a lease by
+//! [`LeaseGuard::into_hand_over`].
+//!
 //! # What can be seen
 //!
 //! `tracing` events under the target `leasehold`, named by their field `event`: `attempt`, `granted`, `renewed`,
@@ -33,6 +39,7 @@
 //! `reason`, of a loss in events and metrics, is [`LossCause::id`]: `expired`, `unresolved`, `superseded`, `released_elsewhere`, `forced`
 //! (somebody's order, which is in the log), `revoked` (the record is gone), `expired_at_store`, `hold_limit`, `no_progress`.
 
+mod clean_up;
 mod driver;
 mod events;
 mod grant;

@@ -105,3 +105,48 @@ async fn a_keeper_whose_runtime_has_ended_acquires_nothing() {
     assert!(matches!(error, LeaseError::InvalidConfig { .. }), "nobody would renew it: {error}");
     assert!(MemoryBackend::on(store).try_acquire("r", TTL).await.unwrap().is_some());
 }
+
+/// Starts an acquire whose answer never comes, and drops it.
+async fn dropped_in_flight(bench: &crate::bench::Bench) {
+    bench.backend.next(Operation::Acquire, Fault::SilentAfter);
+    tokio::select! {
+        biased;
+        _ = bench.keeper.acquire("r", TTL * 100, HoldOptions::default()) => unreachable!("its answer never comes"),
+        () = settle() => {}
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_abandoned_again_until_the_store_has_heard_of_it() {
+    let bench = bench();
+    for fault in [Fault::RequestLost, Fault::Refused, Fault::RequestLost] {
+        bench.backend.next(Operation::Abandon, fault);
+    }
+    dropped_in_flight(&bench).await;
+    bench.pass(Duration::from_secs(1)).await;
+    assert!(bench.is_free().await);
+    assert_eq!(bench.backend.calls(Operation::Abandon), 4);
+}
+
+#[tokio::test]
+async fn a_clean_up_that_nobody_hears_of_ends() {
+    let bench = bench();
+    bench.backend.always(Operation::Abandon, Some(Fault::RequestLost));
+    dropped_in_flight(&bench).await;
+    bench.pass(Duration::from_secs(20)).await;
+    let tries = bench.backend.calls(Operation::Abandon);
+    assert!((5..=10).contains(&tries), "{tries}");
+    bench.pass(Duration::from_mins(1)).await;
+    assert_eq!(bench.backend.calls(Operation::Abandon), tries);
+    assert!(!bench.is_free().await, "its TTL ends it");
+}
+
+#[tokio::test]
+async fn the_short_form_gives_a_grant_in_doubt_up_also_when_the_first_try_fails() {
+    let bench = bench();
+    bench.backend.next(Operation::Acquire, Fault::ReplyLost);
+    bench.backend.next(Operation::Abandon, Fault::RequestLost);
+    assert_eq!(bench.backend.try_acquire("r", TTL).await.unwrap_err().effect(), Effect::Unknown);
+    assert_eq!(bench.backend.calls(Operation::Abandon), 2);
+    assert!(bench.is_free().await);
+}

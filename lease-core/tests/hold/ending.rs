@@ -4,7 +4,7 @@ use crate::bench::{TTL, bench, settle};
 use lease_core::hold::{HoldOptions, Keeper, LossCause};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::testing::Fault;
-use lease_core::{LeaseBackend as _, LeaseError, LeaseExt as _, ManualClock, Operation, Release, SystemClock};
+use lease_core::{Effect, LeaseBackend as _, LeaseError, LeaseExt as _, ManualClock, Operation, Release, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,4 +192,49 @@ async fn a_guard_whose_end_the_store_has_told_sends_no_release() {
     settle().await;
     assert_eq!(bench.backend.calls(Operation::Release), 0);
     assert!(!bench.is_free().await);
+}
+
+/// Nothing in the process stands for a lease, so nothing is left locked when a guard ends in a bad way.
+#[tokio::test]
+async fn a_release_that_fails_or_comes_too_late_keeps_nobody_of_the_process_out() {
+    let bench = bench();
+    let again = || bench.keeper.acquire_within("r", TTL, TTL * 2, HoldOptions::default());
+
+    let late = bench.acquire().await;
+    bench.clock.advance(TTL);
+    assert_eq!(late.release().await.unwrap(), Release::NotHeld);
+    assert_eq!(again().await.unwrap().unwrap().release().await.unwrap(), Release::Released);
+
+    for fault in [Fault::RequestLost, Fault::ReplyLost] {
+        let in_doubt = bench.acquire().await;
+        bench.backend.next(Operation::Release, fault);
+        assert_eq!(in_doubt.release().await.unwrap_err().effect(), Effect::Unknown);
+        let (next, ()) = tokio::join!(again(), bench.pass(TTL * 2));
+        assert_eq!(next.unwrap().unwrap().release().await.unwrap(), Release::Released, "{fault:?}");
+    }
+
+    let guard = bench.acquire().await;
+    let task = tokio::spawn(async move {
+        let _guard = guard;
+        std::panic::resume_unwind(Box::new("the work panicked"));
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    settle().await;
+    assert_eq!(again().await.unwrap().unwrap().release().await.unwrap(), Release::Released);
+}
+
+/// Whose connection was found broken by the first try, say.
+#[tokio::test]
+async fn a_dropped_guard_is_released_again_until_the_store_has_heard_of_it() {
+    let bench = bench();
+    let guard = bench.acquire().await;
+    for fault in [Fault::RequestLost, Fault::Refused, Fault::ReplyLost] {
+        bench.backend.next(Operation::Release, fault);
+    }
+    drop(guard);
+    bench.pass(Duration::from_secs(1)).await;
+    assert!(bench.is_free().await);
+    assert_eq!(bench.backend.calls(Operation::Release), 4);
+    bench.pass(TTL).await;
+    assert_eq!(bench.backend.calls(Operation::Release), 4, "once it is done, it is done");
 }

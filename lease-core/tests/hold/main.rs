@@ -14,3 +14,4 @@ mod loss;
 mod renewal;
 mod run;
 mod suspend;
+mod waiting;

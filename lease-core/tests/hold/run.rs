@@ -1,10 +1,11 @@
 //! Work under a lease, stopped when it is lost.
 
-use crate::bench::{TTL, bench};
-use lease_core::hold::{LossCause, RunError};
+use crate::bench::{TTL, bench, settle};
+use lease_core::hold::{LeaseGuard, LossCause, RunError, StaleBehaviour};
 use lease_core::testing::Fault;
 use lease_core::{LeaseError, Operation};
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[tokio::test]
@@ -61,4 +62,41 @@ async fn a_failure_keeps_its_chain() {
     assert!(lost.source().is_none());
     let lost = lost.into_boxed();
     assert_eq!(lost.downcast_ref::<lease_core::hold::Loss>().unwrap().cause(), LossCause::Expired);
+}
+
+/// A lease that is still held when the last of its work is gone.
+struct Work<'a> {
+    guard: &'a LeaseGuard,
+    was_held: &'a AtomicBool,
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.was_held.store(self.guard.permit(StaleBehaviour::Fenced).is_ok(), Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn work_that_is_cancelled_has_ended_before_its_lease() {
+    let bench = bench();
+    let was_held = Arc::new(AtomicBool::new(false));
+    let guard = bench.acquire().await;
+    let task = tokio::spawn({
+        let was_held = Arc::clone(&was_held);
+        async move {
+            let work = guard.run(async |guard| {
+                let _work = Work { guard, was_held: &was_held };
+                std::future::pending::<Result<(), ()>>().await
+            });
+            work.await.unwrap();
+        }
+    });
+    // Renewed as long as the work runs.
+    bench.pass(TTL * 2).await;
+    assert!(!bench.is_free().await);
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert!(was_held.load(Ordering::SeqCst), "the lease was given up first");
+    settle().await;
+    assert!(bench.is_free().await);
 }
