@@ -34,20 +34,17 @@ impl Store {
         Ok(store)
     }
 
-    /// Runs a call within `limit`. After a time-out the next call gets a new connection, unless this one was hardly there yet.
+    /// Runs a call within `limit`. After a time-out, or when the caller has given up after a while, the next call gets a new connection, unless
+    /// this one was hardly there yet.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
         operation: Operation,
         call: impl Future<Output = Result<T, LeaseError>>,
     ) -> Result<T, LeaseError> {
-        let before = self.0.present();
+        let waiting = self.0.waiting(limit);
         let answer = bounded(limit, operation, error::in_doubt(operation), call).await;
-        if matches!(answer, Err(LeaseError::Timeout { .. }))
-            && let Some(client) = before.or_else(|| self.0.present())
-        {
-            self.0.give_up_late(&client);
-        }
+        waiting.ends(matches!(answer, Err(LeaseError::Timeout { .. })));
         answer
     }
 

@@ -65,9 +65,15 @@ impl Connection {
         }
     }
 
+    /// Begins to wait for the answer to a call with this limit.
+    pub(crate) fn waiting(&self, limit: Duration) -> Waiting<'_> {
+        let a_while = limit.checked_div(10).unwrap_or_default();
+        Waiting { connection: self, client: self.present(), since: Instant::now(), a_while, is_over: false }
+    }
+
     /// After a time-out: nothing says that the connection still works, and the client would notice only much later. One that is young and
     /// has answered nothing yet may still be connecting, and a new one would have to begin anew.
-    pub(crate) fn give_up_late(&self, client: &Arc<Connected>) {
+    fn give_up_late(&self, client: &Arc<Connected>) {
         let is_connecting = !client.answered.load(Ordering::Relaxed) && client.since.elapsed() < self.patience();
         if !is_connecting {
             self.give_up(client);
@@ -117,6 +123,41 @@ impl Connection {
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Connected>>> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that waits for its answer.
+pub(crate) struct Waiting<'a> {
+    connection: &'a Connection,
+    client: Option<Arc<Connected>>,
+    since: Instant,
+    a_while: Duration,
+    is_over: bool,
+}
+
+impl Waiting<'_> {
+    /// The call has ended: by its time-out, or by an answer.
+    pub(crate) fn ends(mut self, by_time_out: bool) {
+        self.is_over = true;
+        if by_time_out {
+            self.give_up();
+        }
+    }
+
+    fn give_up(&self) {
+        if let Some(client) = self.client.clone().or_else(|| self.connection.present()) {
+            self.connection.give_up_late(&client);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    /// Its caller has given up, as a guard does whose TTL is short. After a while that is a reason to try another connection: this one may be dead
+    /// without anybody saying so.
+    fn drop(&mut self) {
+        if !self.is_over && self.since.elapsed() >= self.a_while {
+            self.give_up();
+        }
     }
 }
 

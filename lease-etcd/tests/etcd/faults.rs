@@ -295,6 +295,22 @@ async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_grant() {
 pub(crate) const FAULTS: [Once; 4] =
     [Once::CutBeforeRequest, Once::CutAfterRequest, Once::CutBeforeReply, Once::SwallowReply];
 
+/// As a guard does whose TTL is short: it stops waiting long before the call's own limit, and tries again.
+#[tokio::test]
+async fn a_connection_that_let_a_caller_go_unanswered_is_not_used_again() {
+    let server = server();
+    let proxy = Proxy::to(server.port()).unwrap();
+    let url = format!("etcd://127.0.0.1:{}/?call_timeout_ms=9000", proxy.port());
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    let lease = acquire(&backend, "r", LONG).await;
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)));
+    proxy.once(Once::SwallowReply);
+    let stalled = tokio::time::timeout(Duration::from_secs(2), backend.renew(&lease)).await;
+    assert!(stalled.is_err() && proxy.happened());
+    let again = backend.renew(&lease).await;
+    assert!(matches!(again, Ok(Renewal::Renewed(_))), "{again:?}");
+}
+
 #[tokio::test]
 async fn whatever_happens_to_an_acquire_a_repeat_settles_it() {
     let server = server();
