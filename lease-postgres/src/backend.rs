@@ -3,7 +3,7 @@
 use crate::claims;
 use crate::clean_up::Cleaner;
 use crate::config::PostgresConfig;
-use crate::error::came_too_late;
+use crate::error::{came_too_late, was_victim};
 use crate::fence::PostgresFence;
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
@@ -119,8 +119,11 @@ impl PostgresBackend {
         let statements = &self.pool.statements;
         let mut statement = &statements.acquire;
         let mut grant = Grant::Raced;
-        for _ in 0..ROUNDS {
-            grant = self.try_grant(call, &mut checkout, statement, attempt, granted_ttl).await?;
+        for round in 1..=ROUNDS {
+            grant = match self.try_grant(call, &mut checkout, statement, attempt, granted_ttl).await {
+                Err(error) if was_victim(&error) && round < ROUNDS => continue,
+                answer => answer?,
+            };
             match grant {
                 Grant::NoHistory => self.begin_history(call, &mut checkout).await?,
                 // Waits in turn with those who change the row, so that many of them can't keep it from this one.
@@ -224,7 +227,8 @@ impl PostgresBackend {
     }
 }
 
-/// Runs a statement that changes a lease and says what it did. If the grant ended while it waited, it was rolled back, and is to be run again.
+/// Runs a statement that changes a lease and says what it did. If the grant ended while it waited, or a deadlock was ended at its cost, it was
+/// rolled back, and is to be run again.
 async fn outcome(
     call: &Call<'_>,
     checkout: &mut Checkout<'_>,
@@ -232,7 +236,7 @@ async fn outcome(
 ) -> Result<String, LeaseError> {
     match call.row(checkout, query).await {
         Ok((outcome,)) => Ok(outcome),
-        Err(error) if came_too_late(&error) => Ok("raced".into()),
+        Err(error) if came_too_late(&error) || was_victim(&error) => Ok("raced".into()),
         Err(error) => Err(error),
     }
 }

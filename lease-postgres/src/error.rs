@@ -39,6 +39,14 @@ pub(crate) fn came_too_late(error: &LeaseError) -> bool {
     source.downcast_ref::<ServerError>().is_some_and(|said| said.code == FENCE_REFUSED)
 }
 
+/// Whether the server chose this statement to end a circle of waiting that strangers had made around it; it was rolled back, and can be run
+/// again at once. A statement of this crate waits for one row and holds none, but who waits for a row keeps its place in the queue from
+/// others.
+pub(crate) fn was_victim(error: &LeaseError) -> bool {
+    let LeaseError::Store { source: Some(source), .. } = error else { return false };
+    source.downcast_ref::<ServerError>().is_some_and(|said| matches!(said.code.as_str(), "40P01" | "40001"))
+}
+
 /// The error of a statement that was sent.
 pub(crate) fn of_statement(operation: Operation, namespace: &Namespace, error: sqlx::Error) -> LeaseError {
     let Some(server) = server_error(&error) else {
