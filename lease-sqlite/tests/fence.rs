@@ -130,3 +130,28 @@ async fn an_ignored_error_commits_nothing() {
     assert!(transaction.commit().await.is_err());
     assert_eq!(landed(&place).await, 0);
 }
+
+/// As many holders as there can be, each with a transaction to do and a call to make; a file has one writer, so they take turns.
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_that_share_the_only_writer_all_get_their_work_done() {
+    let place = Place::new();
+    let backend = place.backend_with("call_timeout_ms=600000").await;
+    with_table(&place).await;
+    let mut holders = tokio::task::JoinSet::new();
+    for holder in 0..6 {
+        let backend = backend.clone();
+        holders.spawn(async move {
+            let lease = acquire_for(&backend, &format!("r{holder}"), SECOND * 600).await;
+            let mut transaction = backend.begin_fenced(&lease).await.unwrap();
+            insert(&mut transaction).await;
+            // Looks need no turn.
+            assert!(backend.inspect(lease.resource()).await.unwrap().held.is_some());
+            transaction.commit().await.unwrap();
+            assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Renewed(_))));
+            assert!(matches!(backend.release(&lease).await, Ok(Release::Released)));
+        });
+    }
+    // Much longer than it takes: it only ends a deadlock.
+    tokio::time::timeout(SECOND * 120, holders.join_all()).await.unwrap();
+    assert_eq!(landed(&place).await, 6);
+}

@@ -280,3 +280,55 @@ async fn tokens_grow_over_killed_processes() {
     }
     assert!(value(&acquire(&backend, "r").await) > last);
 }
+
+/// Lives through whole leases on three names that others want too.
+#[tokio::test]
+#[ignore = "no test: what a helper process runs"]
+async fn role_cycler() {
+    let Some(backend) = backend().await else { return };
+    let long = Duration::from_mins(10);
+    for round in 0..45 {
+        let resource = ["a", "b", "c"][round % 3];
+        let lease = backend.acquire_within(resource, long, long).await.unwrap().unwrap();
+        assert!(matches!(backend.renew(&lease).await, Ok(lease_core::Renewal::Renewed(_))));
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    }
+    say("done", "");
+}
+
+/// Somebody else's program on the same file, which reads before it writes and pays no heed.
+#[tokio::test]
+#[ignore = "no test: what a helper process runs"]
+async fn role_stranger() {
+    use sqlx::ConnectOptions as _;
+    let Some(url) = helper_url() else { return };
+    let path = lease_sqlite::SqliteConfig::parse(&url).unwrap().path().to_owned();
+    let mut plain = sqlx::sqlite::SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+    let mut written = 0_u64;
+    loop {
+        let work = "BEGIN; SELECT count(*) FROM stranger; INSERT INTO stranger VALUES (1); COMMIT";
+        match sqlx::raw_sql(work).execute(&mut plain).await {
+            Ok(_) => {
+                written += 1;
+                say("wrote", written);
+            }
+            // It is this program that has the trouble.
+            Err(_) => drop(sqlx::raw_sql("ROLLBACK").execute(&mut plain).await),
+        }
+    }
+}
+
+#[tokio::test]
+async fn processes_on_a_file_that_a_stranger_writes_too_see_no_error() {
+    let place = Place::new();
+    let mut plain = place.plain().await;
+    sqlx::raw_sql("PRAGMA journal_mode = wal; CREATE TABLE stranger (n INTEGER)").execute(&mut plain).await.unwrap();
+    let mut stranger = Worker::start("role_stranger", &place.url());
+    stranger.event("wrote").unwrap();
+    let mut workers: Vec<_> = (0..4).map(|_| Worker::start("role_cycler", &place.url())).collect();
+    for worker in &mut workers {
+        worker.event("done").expect("it lived through all its leases");
+    }
+    let wrote = number(&mut plain, "SELECT count(*) FROM stranger").await;
+    assert!(wrote > 10, "the stranger was in the way: {wrote}");
+}
