@@ -22,38 +22,44 @@ use toy::place::ToyPlace;
 const BACKEND: &[(toy::Break, &[&str])] = {
     use toy::Break::*;
     &[
-        (AbandonDoesNothing, &["attempt/over-after-abandon", "attempt/abandoned-before-sent"]),
+        (AbandonDoesNothing, &["attempt/over-after-abandon", "attempt/abandoned-before-sent", "unknown/dropped-acquire-arrives-later"]),
         (AbandonEndsAnyGrant, &["attempt/abandon-leaves-holder-alone"]),
-        (AbandonOnlyDeletes, &["unknown/held-up-acquire-after-abandon", "unknown/delayed-acquire-after-abandon"]),
+        (AbandonOnlyDeletes, &["unknown/held-up-acquire-after-abandon", "unknown/delayed-acquire-after-abandon", "unknown/short-form-gives-up", "unknown/dropped-acquire-arrives-later"]),
         (AcquireHangs, &["exclusion/second-client"]),
         (AcquireInTwoSteps, &["exclusion/racing"]),
         (AcquirePanics, &["exclusion/second-client"]),
+        (CleanUpEndsQuietGrants, &["clean-up/leaves-live-grants-alone"]),
         (CleanUpForgetsCounter, &["token/grows-over-idle-clean-up", "token/grows-while-cleaning-up"]),
         (ClaimsTheOtherFence, &["declared/fence-agrees-with-claims"]),
+        (ContendersTtlCounts, &["expiry/holders-ttl-counts"]),
+        (DeadlineOfTheFirstTry, &["wait/validity-of-the-winning-try"]),
+        (DropNeedsARuntime, &["holder/drop-anywhere"]),
         (ExpiresEarly, &["expiry/frees", "holder/loss-by-deadline"]),
-        (FenceDoesNotCheck, &["fencing/native-refuses-ended-grant", "fencing/pause-past-ttl/native-live-owner"]),
+        (FenceDoesNotCheck, &["exclusion/refused-attempt-can-do-nothing", "fencing/native-refuses-ended-grant", "fencing/pause-past-ttl/native-live-owner"]),
         (ForceEndsAnyGrant, &["force/other-grant-left-alone", "force/repeated"]),
         (ForceForgetsAttempt, &["force/attempt-over"]),
         (ForceLooksLikeRelease, &["force/ends-the-named-grant"]),
         (ForceOnlyReports, &["force/ends-the-named-grant", "force/native-fence-refuses"]),
+        (GrantDiesWithItsClient, &["renew/after-its-client-is-gone"]),
         (HeldAttemptExtends, &["expiry/others-do-not-extend"]),
+        (HeldThoughJustGranted, &["wait/edge-leaves-nothing"]),
         (ListSkipsAPage, &["list/by-prefix"]),
         (NameIsFolded, &["names/distinct"]),
         (NameIsTruncated, &["names/longest"]),
         (NoExpiry, &["expiry/frees", "ttl/tiny-rounds-up"]),
         (OwnerIsShown, &["inspect/no-owner-token"]),
-        (ReentrantForOneClient, &["exclusion/same-client"]),
+        (ReentrantForOneClient, &["exclusion/same-client", "unknown/release-request-lost"]),
         (ReentrantForOneLabel, &["exclusion/same-label"]),
         (ReleaseByClient, &["release/old-repeat-leaves-own-new-grant-alone"]),
         (ReleaseDoesNothing, &["release/frees", "holder/drop-frees", "holder/renewal-stops-with-guard"]),
         (ReleaseForgetsAttempt, &["unknown/held-up-acquire-after-release"]),
         (ReleaseMissesRenewed, &["holder/release-during-renewal"]),
-        (ReleaseWithoutOwner, &["release/superseded-leaves-holder-alone", "fencing/pause-past-ttl/release-leaves-holder-alone"]),
+        (ReleaseWithoutOwner, &["exclusion/refused-attempt-can-do-nothing", "release/superseded-leaves-holder-alone", "fencing/pause-past-ttl/release-leaves-holder-alone"]),
         (ReleasedAttemptIsGrantedAgain, &["attempt/over-after-release"]),
         (RenewExtendsAnyGrant, &["renew/leaves-other-grant-alone"]),
         (RenewRecreates, &["renew/expired-is-lost"]),
         (RenewShortens, &["renew/extends", "holder/no-false-loss"]),
-        (RenewWithoutOwner, &["renew/superseded-is-lost", "fencing/pause-past-ttl/cannot-renew"]),
+        (RenewWithoutOwner, &["exclusion/refused-attempt-can-do-nothing", "renew/superseded-is-lost", "fencing/pause-past-ttl/cannot-renew"]),
         (RepeatExtends, &["attempt/repeat-does-not-extend"]),
         (RepeatMakesAnotherGrant, &["attempt/repeat-finds-same-grant"]),
         (SecondGrantIsNeverRenewed, &["holder/second-lease-is-renewed-after-a-loss"]),
@@ -64,6 +70,7 @@ const BACKEND: &[(toy::Break, &[&str])] = {
         (TokenReadLater, &["token/kept-over-renewal-and-repeat"]),
         (TokenResetOnRelease, &["token/grows-over-release"]),
         (TtlIsTruncated, &["ttl/granted-not-shorter"]),
+        (TtlOfTheClient, &["ttl/each-grant-its-own"]),
     ]
 };
 
@@ -92,6 +99,9 @@ const DESTINATION: &[(toy::place::Break, &[&str])] = {
     ]
 };
 
+/// How many saboteurs are run at the same time.
+const AT_ONCE: usize = 12;
+
 async fn run(backend: Option<toy::Break>, place: Option<toy::place::Break>, only: &[&str]) -> Vec<Cell> {
     let store = Toy::new(backend);
     let toy = subject("toy", move || std::future::ready(Ok(store.another())));
@@ -119,11 +129,21 @@ fn verdicts(cells: &[Cell]) -> Vec<(&str, Verdict, &Option<String>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_saboteur_is_caught_by_its_case() {
     let mut runs = tokio::task::JoinSet::new();
+    // Some at a time: what a saboteur does for a moment only is not seen where each look takes longer than that.
+    let turns = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
     for (sabotage, cases) in BACKEND {
-        runs.spawn(async move { missed(&format!("{sabotage:?}"), &run(Some(*sabotage), None, cases).await, cases) });
+        let turns = Arc::clone(&turns);
+        runs.spawn(async move {
+            let _turn = turns.acquire().await.unwrap();
+            missed(&format!("{sabotage:?}"), &run(Some(*sabotage), None, cases).await, cases)
+        });
     }
     for (sabotage, cases) in DESTINATION {
-        runs.spawn(async move { missed(&format!("{sabotage:?}"), &run(None, Some(*sabotage), cases).await, cases) });
+        let turns = Arc::clone(&turns);
+        runs.spawn(async move {
+            let _turn = turns.acquire().await.unwrap();
+            missed(&format!("{sabotage:?}"), &run(None, Some(*sabotage), cases).await, cases)
+        });
     }
     let missed: Vec<String> = runs.join_all().await.into_iter().flatten().collect();
     assert_eq!(missed, Vec::<String>::new());

@@ -1,10 +1,10 @@
 //! One holder at a time, whoever asks.
 
 use super::{Case, case};
-use crate::context::{CaseResult, Stage, Stop, acquire, ensure, evidence, is_held, release};
+use crate::context::{CaseResult, Stage, Stop, acquire, acquire_with, ensure, evidence, is_held, now, release, renew};
 use crate::judge::Rule;
 use crate::worker::{Answer, Command, Worker};
-use lease_core::{Acquisition, Attempt, Claim, HolderLabel, LeaseBackend};
+use lease_core::{Acquisition, Attempt, Claim, FenceError, HolderLabel, Lease, LeaseBackend, Release, Renewal};
 use tokio::task::JoinSet;
 
 pub(super) const CASES: &[Case] = &[
@@ -31,6 +31,14 @@ pub(super) const CASES: &[Case] = &[
         "exclusion/same-label",
         "The holder's label is no identity.",
         "Two clients and two attempts with one label; the second one must be told `Held`."
+    ),
+    case!(
+        Together,
+        refused_can_do_nothing,
+        Rule::Core,
+        "exclusion/refused-attempt-can-do-nothing",
+        "An attempt that was told `Held` has no right to anything, whatever its caller makes of it.",
+        "One client holds; another one, with the same label, is told `Held` and goes on as if it had been granted the lease, with the holder's own value. Its renewal must be `Lost`, its release `NotHeld`, the store's own fence must refuse its write, and the holder must still hold and renew."
     ),
     case!(
         Together,
@@ -88,6 +96,36 @@ async fn same_label(stage: Stage) -> CaseResult {
     }
     release(&a, &held).await?;
     Ok(evidence! {})
+}
+
+async fn refused_can_do_nothing(stage: Stage) -> CaseResult {
+    let (a, b) = stage.two_clients().await?;
+    let resource = stage.resource("r")?;
+    let labelled = || -> Result<Attempt, Stop> {
+        Ok(Attempt::new(resource.clone(), stage.run.long())?.held_by(HolderLabel::parse("one label")?))
+    };
+    let held = acquire_with(&a, &labelled()?).await?;
+    let refused = labelled()?;
+    let answer = b.acquire(&refused).await?;
+    ensure!(matches!(answer, Acquisition::Held(_)), "a second client was granted a lease that is held");
+    let token = held.token().map(|token| refused.token(token.authority().clone(), token.value())).transpose()?;
+    let forged = Lease::granted(&refused, token, held.granted_ttl(), now(), b.clock());
+    let renewal = b.renew(&forged).await?;
+    ensure!(matches!(renewal, Renewal::Lost(_)), "an attempt that was refused was renewed: {renewal:?}");
+    let fence = b.fence().name();
+    if let Some(register) = b.fence().register() {
+        let answer = register.write(&forged, "forged").await;
+        ensure!(
+            matches!(answer, Err(FenceError::Refused { .. })),
+            "a write of an attempt that was refused was answered by {answer:?}"
+        );
+    }
+    let answer = b.release(&forged).await?;
+    ensure!(answer == Release::NotHeld, "the release of an attempt that was refused was answered by {answer:?}");
+    let held = renew(&a, &held).await?;
+    ensure!(is_held(&b, &resource, stage.run.long()).await?, "an attempt that was refused freed the holder's resource");
+    release(&a, &held).await?;
+    Ok(evidence! { "fence": fence })
 }
 
 /// How many rounds of racing attempts, and how many attempts in each.

@@ -3,6 +3,7 @@
 mod answers;
 mod attempt;
 mod cancel;
+mod clean_up;
 mod declared;
 mod destination;
 mod exclusion;
@@ -19,6 +20,7 @@ mod renew;
 mod restart;
 mod token;
 mod unknown;
+mod wait;
 
 use crate::context::{CaseResult, Stage};
 use crate::judge::Rule;
@@ -117,6 +119,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         attempt::CASES,
         force::CASES,
         token::CASES,
+        clean_up::CASES,
+        wait::CASES,
         names::CASES,
         look::CASES,
         declared::CASES,

@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Pairs and groups that stores are known to mix up.
-const NASTY: &[&str] = &[
+pub(super) const NASTY: &[&str] = &[
     "a",
     "A",
     "a ",
@@ -46,6 +46,12 @@ const NASTY: &[&str] = &[
     "{a}",
     "{a}b",
     "a{b}",
+    "a{b}c",
+    "{}",
+    "{{x}}",
+    "}{",
+    "a}b{c",
+    "{a}{b}",
     "*",
     "a*",
     "a?",

@@ -28,6 +28,14 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         Together,
+        client_is_gone,
+        Rule::Core,
+        "renew/after-its-client-is-gone",
+        "A grant lives in the store, not in its client: another client renews and releases it.",
+        "One client acquires and is closed, with all its connections. The resource must still be held; another client renews the grant and releases it, and the answers must be `Renewed` and `Released`."
+    ),
+    case!(
+        Together,
         expired,
         Rule::Core,
         "renew/expired-is-lost",
@@ -121,6 +129,24 @@ async fn extends_again(stage: Stage) -> CaseResult {
     );
     release(&client, &lease).await?;
     Ok(evidence! { "renewals": renewals, "granted_ttl_ms": millis(granted) })
+}
+
+async fn client_is_gone(stage: Stage) -> CaseResult {
+    let (a, b) = stage.two_clients().await?;
+    let resource = stage.resource("r")?;
+    let lease = acquire(&a, &resource, stage.run.long()).await?;
+    drop(a);
+    // Time for the store to see that the client's connections are closed.
+    pause_for(Duration::from_millis(200)).await;
+    ensure!(is_held(&b, &resource, stage.run.long()).await?, "the grant of a client that was closed is gone");
+    let renewed = renew(&b, &lease).await?;
+    ensure!(
+        renewed.token() == lease.token(),
+        "another client's renewal changed the token: {lease:?}, then {renewed:?}"
+    );
+    release(&b, &renewed).await?;
+    ensure!(b.inspect(&resource).await?.held.is_none(), "after another client's release the resource looks held");
+    Ok(evidence! {})
 }
 
 /// A grant that has run out by the store's own account.

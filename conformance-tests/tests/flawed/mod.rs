@@ -4,9 +4,9 @@ use crate::toy::Toy;
 use lease_conformance::faults::{FaultBench, FaultyPath, at_calls};
 use lease_conformance::subject::{PlainWriter, ServerControl, Subject};
 use lease_core::{
-    Acquisition, Advice, Attempt, Authority, Claims, CleanUp, Description, Effect, Fence, ForceRelease, Forced, Held,
-    Inspection, Lease, LeaseBackend, LeaseError, Limits, LossReason, NamePage, Operation, Release, Renewal,
-    ResourceName, SharedClock,
+    Acquisition, Advice, Attempt, Authority, Claims, CleanUp, Description, Effect, ErrorKind, Fence, ForceRelease,
+    Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, LossReason, NamePage, Operation, Release,
+    Renewal, ResourceName, SharedClock, Ttl,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,20 @@ use std::time::Duration;
 pub enum Flaw {
     /// The deadline counts from the answer.
     DeadlineFromTheAnswer,
+    /// A store that cannot be reached has no holders.
+    DownIsFree,
     /// A release in doubt is forgotten, so that its repeat says that the lease was lost.
     DoubtIsForgotten,
     /// A call that was dropped leaves the connection in its middle.
     DropSpoilsTheConnection,
+    /// A grant is made without an end, and gets it by a second request.
+    ExpiryComesLater,
     /// The reply that nobody waits for any more is taken for that to the next question.
     LateReplyAnswersNext,
+    /// The connection is never made again.
+    NeverComesBack,
+    /// A renewed deadline counts from the answer.
+    RenewalFromTheAnswer,
     /// A grant is renewed from the moment it is made, also when nobody has heard of it.
     RenewsWhatWasDropped,
     /// An acquire without an answer is sent again, as another attempt.
@@ -109,12 +117,13 @@ struct Flawed {
     inner: Arc<dyn LeaseBackend>,
     flaw: Option<Flaw>,
     busy: AtomicBool,
+    lost: AtomicBool,
     replies: Mutex<VecDeque<Inspection>>,
 }
 
 impl Flawed {
     fn around(inner: Arc<dyn LeaseBackend>, flaw: Option<Flaw>) -> Self {
-        Self { inner, flaw, busy: AtomicBool::new(false), replies: Mutex::default() }
+        Self { inner, flaw, busy: AtomicBool::new(false), lost: AtomicBool::new(false), replies: Mutex::default() }
     }
 
     fn is(&self, flaw: Flaw) -> bool {
@@ -137,7 +146,14 @@ impl Flawed {
             });
         }
         tokio::task::yield_now().await;
+        if self.is(Flaw::NeverComesBack) && self.lost.load(Ordering::SeqCst) {
+            let reason = "the connection is closed".to_owned();
+            return Err(LeaseError::Connection { operation, reason, effect: Effect::None, source: None });
+        }
         let mut answer = work().await;
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transport) {
+            self.lost.store(true, Ordering::SeqCst);
+        }
         while self.is(Flaw::WaitsForEver) && unknown(&answer) {
             answer = work().await;
         }
@@ -186,6 +202,12 @@ impl LeaseBackend for Flawed {
     }
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
+        if self.is(Flaw::ExpiryComesLater) {
+            let endless = Attempt::new(attempt.resource().clone(), Ttl::parse(Duration::from_hours(1))?)?;
+            if let Acquisition::Acquired(lease) = self.inner.acquire(&endless).await? {
+                self.inner.release(&lease).await.map(drop)?;
+            }
+        }
         let copy = attempt.as_held_up();
         let sent = if self.is(Flaw::DeadlineFromTheAnswer) { &copy } else { attempt };
         let answer = self.call(Operation::Acquire, || self.inner.acquire(sent)).await;
@@ -217,7 +239,12 @@ impl LeaseBackend for Flawed {
         if self.is(Flaw::UnknownIsALoss) && unknown(&answer) {
             return Ok(Renewal::Lost(LossReason::Gone));
         }
-        answer
+        match answer {
+            Ok(Renewal::Renewed(lease)) if self.is(Flaw::RenewalFromTheAnswer) => {
+                Ok(Renewal::Renewed(lease.renewed(self.clock().now())))
+            }
+            answer => answer,
+        }
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, LeaseError> {
@@ -240,6 +267,9 @@ impl LeaseBackend for Flawed {
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {
         let answer = self.call(Operation::Inspect, || self.inner.inspect(resource)).await;
+        if self.is(Flaw::DownIsFree) && answer.is_err() {
+            return Ok(Inspection::free(None));
+        }
         if !self.is(Flaw::LateReplyAnswersNext) {
             return answer;
         }

@@ -7,9 +7,9 @@ use lease_core::{
     FencedRegister, ForceRelease, Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed,
     LossReason, NamePage, OwnerToken, Release, Renewal, ResourceName, SharedClock, SystemClock,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// The guarantee that is broken.
@@ -21,15 +21,21 @@ pub enum Break {
     AcquireHangs,
     AcquireInTwoSteps,
     AcquirePanics,
+    CleanUpEndsQuietGrants,
     CleanUpForgetsCounter,
     ClaimsTheOtherFence,
+    ContendersTtlCounts,
+    DeadlineOfTheFirstTry,
+    DropNeedsARuntime,
     ExpiresEarly,
     FenceDoesNotCheck,
     ForceEndsAnyGrant,
     ForceForgetsAttempt,
     ForceLooksLikeRelease,
     ForceOnlyReports,
+    GrantDiesWithItsClient,
     HeldAttemptExtends,
+    HeldThoughJustGranted,
     ListSkipsAPage,
     NameIsFolded,
     NameIsTruncated,
@@ -57,6 +63,7 @@ pub enum Break {
     TokenReadLater,
     TokenResetOnRelease,
     TtlIsTruncated,
+    TtlOfTheClient,
 }
 
 /// One client of the toy store.
@@ -66,6 +73,35 @@ pub struct Toy {
     broken: Option<Break>,
     client: u64,
     counter: Arc<AtomicU64>,
+    session: Arc<Session>,
+}
+
+/// What a client keeps for as long as it lives.
+#[derive(Debug, Default)]
+struct Session {
+    /// Ends what its client holds, as a lock in a session does.
+    holds: Option<(Arc<Mutex<Store>>, u64)>,
+    says_goodbye: bool,
+    ttl: OnceLock<Duration>,
+    first_tries: Mutex<HashMap<ResourceName, BootInstant>>,
+}
+
+impl Session {
+    fn first_try(&self, name: &ResourceName, now: BootInstant) -> BootInstant {
+        *self.first_tries.lock().unwrap().entry(name.clone()).or_insert(now)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.says_goodbye {
+            tokio::runtime::Handle::current().spawn(async {});
+        }
+        let Some((store, client)) = &self.holds else { return };
+        for record in store.lock().unwrap().records.values_mut().filter(|record| record.client == *client) {
+            record.expires = now();
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +120,7 @@ struct Record {
     client: u64,
     holder: String,
     value: u64,
+    since: BootInstant,
     expires: BootInstant,
     released: bool,
     renewed: bool,
@@ -93,7 +130,7 @@ struct Record {
 impl Toy {
     /// A new store with its first client.
     pub fn new(broken: Option<Break>) -> Self {
-        Self { store: Arc::default(), broken, client: 0, counter: Arc::default() }
+        Self { store: Arc::default(), broken, client: 0, counter: Arc::default(), session: Arc::default() }
     }
 
     /// One more client of the same store.
@@ -102,7 +139,11 @@ impl Toy {
         store.clients += 1;
         let client = store.clients;
         drop(store);
-        Self { client, counter: Arc::default(), ..self.clone() }
+        let holds = self.is(Break::GrantDiesWithItsClient).then(|| (Arc::clone(&self.store), client));
+        let says_goodbye = self.is(Break::DropNeedsARuntime);
+        let session = Session { holds, says_goodbye, ttl: OnceLock::new(), first_tries: Mutex::default() };
+        let session = Arc::new(session);
+        Self { client, counter: Arc::default(), session, ..self.clone() }
     }
 
     fn is(&self, sabotage: Break) -> bool {
@@ -152,6 +193,9 @@ impl Toy {
         if self.is(Break::TtlIsTruncated) && granted > Duration::from_secs(1) {
             return Ok(Duration::from_secs(granted.as_secs()));
         }
+        if self.is(Break::TtlOfTheClient) {
+            return Ok(*self.session.ttl.get_or_init(|| granted));
+        }
         Ok(granted)
     }
 
@@ -164,7 +208,9 @@ impl Toy {
             return Err(over);
         }
         let last_value = store.last_value;
-        let found = store.records.get_mut(&key).filter(|record| self.is_live(record) && !looked);
+        let is_old = |record: &Record| self.is(Break::ContendersTtlCounts) && now() >= record.since.saturating_add(ttl);
+        let live = |record: &&mut Record| self.is_live(record) && !looked && !is_old(record);
+        let found = store.records.get_mut(&key).filter(live);
         if let Some(record) = found {
             if record.owner == *attempt.owner() && !self.is(Break::RepeatMakesAnotherGrant) {
                 if self.is(Break::RepeatExtends) {
@@ -194,20 +240,24 @@ impl Toy {
         }
         let value = self.mint(&mut store, &key);
         let lasts = if self.is(Break::ExpiresEarly) { ttl / 2 } else { ttl };
-        let register = store.records.get(&key).and_then(|record| record.register.clone());
+        let before = store.records.get(&key);
+        let register = before.and_then(|record| record.register.clone());
+        let just_free = before.is_some_and(|r| r.client != self.client && now().saturating_since(r.expires) < SOON);
+        let told_as_held = self.is(Break::HeldThoughJustGranted) && just_free;
         let record = Record {
             name: attempt.resource().clone(),
             owner: *attempt.owner(),
             client: self.client,
             holder: attempt.holder().as_str().to_owned(),
             value,
+            since: now(),
             expires: now().saturating_add(lasts),
             released: false,
             renewed: false,
             register,
         };
         store.records.insert(key, record);
-        Ok(Some(value))
+        Ok((!told_as_held).then_some(value))
     }
 
     fn force(&self, order: &ForceRelease) -> Forced {
@@ -237,6 +287,9 @@ impl Toy {
         Listed::new(record.name.clone(), holder, Some(record.value), left)
     }
 }
+
+/// How long a resource counts as just freed.
+const SOON: Duration = Duration::from_millis(10);
 
 fn now() -> BootInstant {
     SystemClock.now()
@@ -278,6 +331,8 @@ impl LeaseBackend for Toy {
             sent.answered();
             first
         };
+        let first_try = self.session.first_try(attempt.resource(), sent);
+        let sent = if self.is(Break::DeadlineOfTheFirstTry) { first_try } else { sent };
         let mut looked = false;
         if self.is(Break::AcquireInTwoSteps) {
             let free = self.lock().records.get(&self.key(attempt.resource())).is_none_or(|r| !self.is_live(r));
@@ -346,6 +401,7 @@ impl LeaseBackend for Toy {
         {
             ended = record.released || self.is_live(record);
             record.released = ended;
+            record.expires = if ended { now() } else { record.expires };
         }
         if self.is(Break::TokenResetOnRelease) {
             store.counters.remove(&key);
@@ -405,7 +461,8 @@ impl LeaseBackend for Toy {
     async fn clean_up(&self) -> Result<CleanUp, LeaseError> {
         let mut store = self.lock();
         let before = store.records.len();
-        store.records.retain(|_, record| self.is_live(record) || record.register.is_some());
+        let quiet = |record: &Record| self.is(Break::CleanUpEndsQuietGrants) && !record.renewed;
+        store.records.retain(|_, r| self.is_live(r) && !quiet(r) || r.register.is_some());
         if self.is(Break::CleanUpForgetsCounter) {
             let live: HashSet<String> = store.records.keys().cloned().collect();
             store.counters.retain(|key, _| live.contains(key));

@@ -129,7 +129,7 @@ const SLACK: &str = "least_renewal_slack_ms";
 const TROUBLE: &str = "trouble_ms";
 
 pub(super) async fn loss_by_deadline(stage: Stage) -> CaseResult {
-    let (mut seen, told) = all(&stage, &[], lost).await?;
+    let (mut seen, told) = all(&stage, &[Kind::ReplyStalled], lost).await?;
     seen.insert(TO_NEXT_GRANT.to_owned(), json!(over_all(&told, TO_NEXT_GRANT, u64::min)));
     seen.insert(AFTER_DEADLINE.to_owned(), json!(over_all(&told, AFTER_DEADLINE, u64::max)));
     Ok(seen)
@@ -327,7 +327,8 @@ async fn kept(stage: Stage, kind: Kind, count: u32) -> Result<Told, Stop> {
     let (trouble, worker, names) = group.parts(&stage);
     let names = names.to_vec();
     let (begun, witness) = trouble.begin(worker, &names).await?;
-    pause_for(lasts).await;
+    // A reply that never comes lasts as long as the holder waits for it.
+    pause_for(if kind == Kind::ReplyStalled { Duration::ZERO } else { lasts }).await;
     let (trouble, worker, _) = group.parts(&stage);
     trouble.end(worker).await?;
     let lasted = now().saturating_since(begun);
@@ -383,7 +384,10 @@ fn judge_kept(
         "lost": 0,
         "longest_gap_between_asking_us": seen.iter().map(|seen| seen.longest_gap_ns).max().unwrap_or_default() / 1_000,
     };
-    evidence.insert(TROUBLE.to_owned(), json!(millis(lasted)));
+    // How long a reply is waited for is the holder's own choice.
+    if kind != Kind::ReplyStalled {
+        evidence.insert(TROUBLE.to_owned(), json!(millis(lasted)));
+    }
     if counted > 0 {
         evidence.insert(SLACK.to_owned(), json!(slack / 1_000_000));
     }

@@ -1,28 +1,35 @@
 //! The kinds of trouble, and how each one is made and ended.
 
-use crate::context::{Stop, now};
-use crate::faults::{FaultBench, HandEdit};
+use crate::context::{Stop, now, pause_for};
+use crate::faults::{FaultBench, HandEdit, OnceFault};
 use crate::subject::{ServerControl, Subject};
 use crate::worker::Worker;
 use lease_core::{BootInstant, ResourceName};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     BlackHole,
     CutAndRefused,
+    /// One reply never comes; the connection stays, and silent.
+    ReplyStalled,
     WorkerStopped,
+    /// The runtime of the holder and of its renewals; the holder's other threads run on.
+    RuntimeBlocked,
     RecordDeleted,
     ServerFrozen,
     ServerKilled,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::BlackHole,
         Self::CutAndRefused,
+        Self::ReplyStalled,
         Self::WorkerStopped,
+        Self::RuntimeBlocked,
         Self::RecordDeleted,
         Self::ServerFrozen,
         Self::ServerKilled,
@@ -32,7 +39,9 @@ impl Kind {
         match self {
             Self::BlackHole => "black hole",
             Self::CutAndRefused => "cut and refused",
+            Self::ReplyStalled => "one reply stalled",
             Self::WorkerStopped => "worker stopped",
+            Self::RuntimeBlocked => "runtime blocked",
             Self::RecordDeleted => "record deleted by hand",
             Self::ServerFrozen => "server frozen",
             Self::ServerKilled => "server killed",
@@ -70,7 +79,7 @@ impl Trouble<'_> {
         worker: &mut Worker,
         names: &[ResourceName],
     ) -> Result<(BootInstant, String), Stop> {
-        let begun = now();
+        let mut begun = now();
         let witness = match self.kind {
             Kind::BlackHole => {
                 self.bench.path().black_hole(true);
@@ -81,7 +90,13 @@ impl Trouble<'_> {
                 self.bench.path().cut();
                 self.bench.path().kind().to_owned()
             }
-            Kind::WorkerStopped => worker.pause().await.map_err(Stop::NotTried)?,
+            Kind::ReplyStalled => {
+                self.bench.path().once(OnceFault::ReplySwallowed);
+                self.has_met_a_request().await?;
+                begun = now();
+                "one reply swallowed".to_owned()
+            }
+            Kind::WorkerStopped | Kind::RuntimeBlocked => worker.pause().await.map_err(Stop::NotTried)?,
             Kind::RecordDeleted => {
                 let edit = self.edit.as_ref().ok_or_else(|| Stop::NotTried("no hands on the records".into()))?;
                 for name in names {
@@ -99,11 +114,23 @@ impl Trouble<'_> {
     pub(super) async fn end(&self, worker: &mut Worker) -> Result<(), Stop> {
         match self.kind {
             Kind::BlackHole => self.bench.path().black_hole(false),
-            Kind::CutAndRefused => self.bench.path().heal(),
-            Kind::WorkerStopped => worker.resume().map_err(Stop::NotTried)?,
+            Kind::CutAndRefused | Kind::ReplyStalled => self.bench.path().heal(),
+            Kind::WorkerStopped | Kind::RuntimeBlocked => worker.resume().map_err(Stop::NotTried)?,
             Kind::RecordDeleted => {}
             Kind::ServerFrozen => self.on_server(|server| server.resume().map(|()| String::new())).await.map(drop)?,
             Kind::ServerKilled => self.on_server(|server| server.start().map(|_| String::new())).await.map(drop)?,
+        }
+        Ok(())
+    }
+
+    /// Only renewals send anything, so the next request is one, or the part of one.
+    async fn has_met_a_request(&self) -> Result<(), Stop> {
+        let end = now().saturating_add(Duration::from_secs(30));
+        while !self.bench.path().happened() {
+            if now() >= end {
+                return Err(Stop::NotTried("no renewal was sent within 30 s".into()));
+            }
+            pause_for(Duration::from_millis(1)).await;
         }
         Ok(())
     }

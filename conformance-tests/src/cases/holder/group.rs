@@ -95,12 +95,13 @@ impl Group {
     }
 }
 
-/// A worker behind the path: a process where there is a URL for it. A stopped worker needs no path, so it is a process wherever it can be.
+/// A worker behind the path: a process where there is a URL for it, but for a runtime that is blocked, which is one on a thread. A stopped worker
+/// needs no path, so it is a process wherever it can be.
 async fn worker(stage: &Stage, kind: Kind, bench: &Arc<dyn FaultBench>) -> Result<Worker, String> {
     let own = || stage.run.subject.worker_url().filter(|_| kind == Kind::WorkerStopped);
     let url = bench.worker_url().or_else(own);
     let mut worker = match (&stage.run.program, &url) {
-        (Some(program), Some(_)) => Worker::process(program)?,
+        (Some(program), Some(_)) if kind != Kind::RuntimeBlocked => Worker::process(program)?,
         _ => Worker::thread(Arc::new(Behind { bench: Arc::clone(bench), here: Here(Arc::clone(&stage.run)) }))?,
     };
     worker.call(Command::Connect { url: url.unwrap_or_default() }).await?;

@@ -2,6 +2,7 @@
 
 mod crowd;
 mod disturbed;
+mod dropped;
 mod ends;
 mod fault;
 mod group;
@@ -18,7 +19,7 @@ pub(super) const CASES: &[Case] = &[
         Rule::Core,
         "holder/loss-by-deadline",
         "A holder that cannot renew begins nothing more once the next worker can have the lease, and is never revived.",
-        "At least 20 holders, each in a worker of its own kind of trouble: a black hole, cut and refused connections, a frozen server, a killed server, a record deleted by hand, a worker that is stopped. Each asks for permits every two milliseconds. An observer at a client of its own takes every lease over as soon as it can: the holder's last permit must lie strictly before the observer's grant, and after the trouble is over no permit is given."
+        "At least 20 holders, each in a worker of its own kind of trouble: a black hole, cut and refused connections, a frozen server, a killed server, a record deleted by hand, a worker that is stopped, a runtime that is blocked with its renewals. Each asks for permits every two milliseconds. An observer at a client of its own takes every lease over as soon as it can: the holder's last permit must lie strictly before the observer's grant, and after the trouble is over no permit is given."
     ),
     case!(
         Alone,
@@ -26,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
         Rule::Core,
         "holder/no-false-loss",
         "Trouble that is shorter than what remains, less one attempt and a reconnect, costs no lease.",
-        "At least 20 holders in the same kinds of trouble, for less than a second of a TTL of four, or eight where the server is killed. None may be lost, and each must have a permit from after the deadline that stood when the trouble began. A trial in which the machine made the trouble longer than that does not count; the evidence says how many."
+        "At least 20 holders in the same kinds of trouble, or with one renewal reply that never comes, for less than a second of a TTL of four, or eight where the server is killed. None may be lost, and each must have a permit from after the deadline that stood when the trouble began. A trial in which the machine made the trouble longer than that does not count; the evidence says how many."
     ),
     case!(
         Together,
@@ -43,6 +44,14 @@ pub(super) const CASES: &[Case] = &[
         "holder/drop-frees",
         "Dropping a guard frees its lease long before the TTL.",
         "A guard with a TTL of minutes is dropped; another client must soon be able to take the lease."
+    ),
+    case!(
+        Together,
+        dropped::anywhere,
+        Rule::Core,
+        "holder/drop-anywhere",
+        "A guard can be dropped where there is no runtime, or one that ends: nobody panics or hangs, and its lease ends.",
+        "Guards of runtimes of their own, with one thread and with workers, are dropped on a plain thread, there while it panics, inside a task whose runtime is shut down, and behind the runtime's end. Where the runtime runs on, another client must soon be granted the lease, else within the TTL."
     ),
     case!(
         Together,

@@ -64,7 +64,7 @@ async fn arrives_late(ground: &Ground, passed: u32, tally: &mut Tally) -> Result
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Delivers what was held; whether the store's answer to it has arrived at the path.
-async fn deliver(ground: &Ground) -> bool {
+pub(super) async fn deliver(ground: &Ground) -> bool {
     let (_, before) = ground.path().counts();
     ground.path().deliver();
     let end = now().saturating_add(ANSWER);

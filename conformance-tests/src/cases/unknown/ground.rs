@@ -109,7 +109,12 @@ pub(super) struct Tally {
 impl Tally {
     /// Notes an answer.
     pub(super) fn answer(&mut self, fault: OnceFault, answer: &str) {
-        let count = self.answers.entry(format!("{fault:?}: {answer}")).or_default();
+        self.told(&format!("{fault:?}: {answer}"));
+    }
+
+    /// Notes something that was told.
+    pub(super) fn told(&mut self, what: &str) {
+        let count = self.answers.entry(what.to_owned()).or_default();
         *count = count.saturating_add(1);
     }
 

@@ -1,7 +1,7 @@
 //! A renewal or a release whose request or reply is lost.
 
 use super::ground::{CALL, Ground, POINTS, Point, Tally, from_the_way};
-use crate::context::{CaseResult, Stage, Stop, acquire, ensure, now, part, refute, release, renew};
+use crate::context::{CaseResult, Stage, Stop, acquire, ensure, is_held, now, part, refute, release, renew};
 use crate::faults::OnceFault;
 use lease_core::{BootInstant, Effect, Lease, LeaseBackend, Release, Renewal, ResourceName};
 use std::time::Duration;
@@ -132,7 +132,38 @@ async fn superseded(ground: &Ground, fault: OnceFault, lease: &Lease, tally: &mu
     release(&ground.observer, &other).await
 }
 
-/// A release of a live grant, with a fault. Met: it is in doubt, and the observer sees that the resource is free.
+pub(super) async fn release_request_lost(stage: Stage) -> CaseResult {
+    let ground = Ground::of(stage, CALL).await?;
+    let other = ground.stage.client().await?;
+    let mut tally = Tally::default();
+    for passed in 0..POINTS {
+        let (point, lease) = release_in_fault(&ground, OnceFault::RequestLost, passed, &mut tally).await?;
+        if !tally.goes_on(&point) {
+            break;
+        }
+        let (resource, ttl) = (lease.resource(), ground.stage.run.long());
+        if matches!(point, Point::Met) {
+            ensure!(
+                is_held(&ground.observer, resource, ttl).await?,
+                "while a release is in doubt its holder's client was granted the lease anew"
+            );
+        }
+        let repeat = ground.observer.release(&lease).await?;
+        ensure!(
+            matches!(repeat, Release::Released | Release::EndedCauseUnknown),
+            "the repeat of a release in doubt was answered by {repeat:?}"
+        );
+        tally.answer(OnceFault::RequestLost, &format!("repeat: {repeat:?}"));
+        // Nothing is left that would keep the next ones out: no second hold of the same client.
+        for client in [&ground.observer, &other] {
+            release(client, &acquire(client, resource, ttl).await?).await?;
+        }
+    }
+    tally.evidence(&ground)
+}
+
+/// A release of a live grant, with a fault. Met: it is in doubt, and the observer sees that the resource is free, or, where the request was
+/// lost, that it is held.
 async fn release_in_fault(
     ground: &Ground,
     fault: OnceFault,
@@ -162,7 +193,7 @@ async fn release_in_fault(
                 unknown || seen.is_some(),
                 "a release says that it had no effect ({error}), and its resource is free"
             );
-            unknown && seen.is_none()
+            unknown && seen.is_some() == (fault == OnceFault::RequestLost)
         }
     };
     Ok((if met { Point::Met } else { Point::Beside }, lease))

@@ -5,6 +5,8 @@ mod acquire;
 mod ground;
 mod held;
 mod late;
+mod left;
+mod outage;
 mod silent;
 mod usable;
 
@@ -56,6 +58,38 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         Together,
+        held::release_request_lost,
+        Rule::Core,
+        "unknown/release-request-lost",
+        "When a release is lost on its way the outcome is unknown, the lease stays held, and its repeat leaves nothing behind.",
+        "The connection is cut before each request of a release in turn. Until the repeat the resource is held, for the same client too; then the repeat says `Released` or `EndedCauseUnknown`, and the same client and another one acquire and release in turn."
+    ),
+    case!(
+        Together,
+        left::to_its_ttl,
+        Rule::Core,
+        "unknown/cut-acquire-ends-with-its-ttl",
+        "An acquire that is cut off, at whichever request, leaves no grant without an end.",
+        "The connection is cut before and behind each request of an acquire in turn, and nobody repeats or abandons the attempt. When its TTL has passed another client must be granted the lease."
+    ),
+    case!(
+        Together,
+        left::given_up,
+        Rule::Core,
+        "unknown/short-form-gives-up",
+        "The short form of acquire, whose caller has no attempt to repeat, gives a grant in doubt up by itself.",
+        "The reply to each request of `try_acquire` in turn is lost or swallowed, or the request is kept on its way and delivered later. The TTL is minutes; another client must be granted the lease within seconds, and keep it."
+    ),
+    case!(
+        Together,
+        left::dropped,
+        Rule::Core,
+        "unknown/dropped-acquire-arrives-later",
+        "An acquire whose caller has gone away makes no grant that stays, also when it arrives later.",
+        "Each request of a keeper's acquire in turn is kept on its way; the call is dropped, and the request delivered. The TTL is minutes; another client must be granted the lease within seconds, and keep it."
+    ),
+    case!(
+        Together,
         abandoned::delayed,
         Rule::Core,
         "unknown/delayed-acquire-after-abandon",
@@ -93,6 +127,22 @@ pub(super) const CASES: &[Case] = &[
         "unknown/late-grant-is-no-success",
         "A grant whose reply arrives after its own deadline is no success, and the resource is free again soon.",
         "The reply to each request of an acquire in turn is kept until the TTL is over. The answer must not be a lease, unless the store still has its grant; then the resource can be acquired."
+    ),
+    case!(
+        Together,
+        late::renewal,
+        Rule::Core,
+        "unknown/late-renewal-counts-from-its-send",
+        "A renewal whose reply comes late gives no more time than the store does.",
+        "The reply to each request of a renewal in turn is kept for a part of the TTL. The renewed deadline must not lie behind the end that the store gives."
+    ),
+    case!(
+        Together,
+        outage::is_no_answer,
+        Rule::Core,
+        "unknown/outage-is-no-answer",
+        "While the store cannot be reached every call says so, and afterwards the same client works again.",
+        "Twice everything is cut and no connection is taken. Each operation must fail as trouble on the way: never as `Held`, lost or free. When connections are taken again the same client must give right answers within seconds, and what was held before is still held."
     ),
     case!(
         Together,

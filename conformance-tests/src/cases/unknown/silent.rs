@@ -21,11 +21,11 @@ pub(in crate::cases) const CASES: &[Case] = &[case!(
 const CALL: Duration = Duration::from_millis(500);
 
 /// A call that takes longer has no limit that anybody would notice.
-const NEVER: Duration = Duration::from_secs(15);
+pub(super) const NEVER: Duration = Duration::from_secs(15);
 
 /// What is called.
-#[derive(Clone, Copy, Debug)]
-enum Call {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
     Acquire,
     Renew,
     Release,
@@ -93,7 +93,12 @@ fn judge(ground: &Ground, call: Call, error: &LeaseError, sent: bool) -> Result<
     Ok(())
 }
 
-async fn carry_out(client: &dyn LeaseBackend, call: Call, attempt: &Attempt, lease: &Lease) -> Result<(), LeaseError> {
+pub(super) async fn carry_out(
+    client: &dyn LeaseBackend,
+    call: Call,
+    attempt: &Attempt,
+    lease: &Lease,
+) -> Result<(), LeaseError> {
     let resource: &ResourceName = lease.resource();
     match call {
         Call::Acquire => client.acquire(attempt).await.map(drop),
