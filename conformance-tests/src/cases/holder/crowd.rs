@@ -16,23 +16,26 @@ const AT_ONCE: usize = 50;
 /// What a process may have more of with ten thousand guards than with none: connections of a pool, and their tasks.
 const SHARED: usize = 64;
 /// How many tasks there may be while they are renewed: a few for each renewal that is under way, which are few at one time.
-const IN_A_ROUND: usize = 256;
+const IN_A_ROUND: usize = 512;
 
 pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
+    let before = Load::now();
     let connecting = tokio::time::timeout(CONNECTING, stage.run.subject.client()).await;
     let client = connecting.map_err(|_| Stop::NotTried("connecting did not end within 60 s".into()))??;
     let shifted = Shifted::new(client);
     let keeper = Keeper::start(Arc::new(shifted.clone()))?;
-    let before = Load::now();
     let begun = now();
+    // The first ones open connections, and are not timed.
     let mut guards = acquire(&stage, &keeper, 0, PROBE).await?;
-    let probed = now().saturating_since(begun);
+    let probing = now();
+    guards.extend(acquire(&stage, &keeper, PROBE, 2 * PROBE).await?);
+    let probed = now().saturating_since(probing);
     let count = match millis(probed) {
-        0..250 => MANY,
-        250..500 => MANY / 2,
+        0..400 => MANY,
+        400..800 => MANY / 2,
         _ => MANY / 10,
     };
-    guards.extend(acquire(&stage, &keeper, PROBE, count).await?);
+    guards.extend(acquire(&stage, &keeper, 2 * PROBE, count).await?);
     let acquired = now().saturating_since(begun);
     let mut rounds = Vec::new();
     for _ in 0..2 {
