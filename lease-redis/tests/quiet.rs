@@ -1,6 +1,11 @@
 //! Clients that say nothing for long, and many that ask for the same: neither is trouble. On both clients.
 #![cfg(any(feature = "client-redis", feature = "client-fred"))]
-#![expect(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -67,7 +72,8 @@ both! {
         let ahead = backends[0].inspect(&name("r")).await.unwrap().last_value.unwrap();
         let before = error_replies(server);
         let mut waiters = tokio::task::JoinSet::new();
-        for backend in backends.iter().cycle().take(20).cloned() {
+        for backend in backends.iter().cycle().take(20) {
+            let backend = backend.clone();
             waiters.spawn(async move {
                 backend.acquire_within("r", Duration::from_mins(1), Duration::from_secs(2)).await.unwrap().is_none()
             });
