@@ -120,6 +120,15 @@ async fn foreign_data_is_named_and_left_alone() {
     }
     backend.abandon(&attempt("r", LONG)).await.unwrap();
     assert_eq!(raw.kv_client().get(KEY, None).await.unwrap().kvs().first().unwrap().value(), b"precious");
+
+    // What only begins like a name's key is in nobody's way.
+    for beside in ["leasehold/lease/grant/s/zzz", "leasehold/lease/grant/szzz"] {
+        raw.kv_client().put(beside, "precious", None).await.unwrap();
+    }
+    let lease = acquire(&backend, "s", LONG).await;
+    assert!(matches!(backend.renew(&lease).await.unwrap(), Renewal::Renewed(_)));
+    assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    assert!(!is_held(&backend, "s").await);
 }
 
 #[tokio::test]
