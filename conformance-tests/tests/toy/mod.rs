@@ -234,6 +234,7 @@ impl Toy {
         }
         if let Some(expired) = store.records.get(&key).filter(|record| !record.released && !looked)
             && !self.is(Break::TakeoverForgetsAttempt)
+            && !self.is(Break::ForceForgetsAttempt)
         {
             let owner = expired.owner;
             store.spent.insert(owner);
