@@ -203,20 +203,34 @@ impl Stage {
     }
 }
 
-/// Acquires a resource that should be free.
+/// How often a grant may arrive after its own deadline, on a machine that is too busy for a short TTL, before that is a finding.
+const LATE_GRANTS: u32 = 10;
+
+/// Acquires a resource that should be free. A grant that arrives after its own deadline is no success and was given up: as its error
+/// advises, a new attempt follows.
 pub(crate) async fn acquire(client: &dyn LeaseBackend, resource: &ResourceName, ttl: Ttl) -> Result<Lease, Stop> {
-    let attempt = Attempt::new(resource.clone(), ttl)?;
-    acquire_with(client, &attempt).await
+    let mut late = 0;
+    loop {
+        let attempt = Attempt::new(resource.clone(), ttl)?;
+        match client.acquire(&attempt).await {
+            Err(LeaseError::LateGrant { .. }) if late < LATE_GRANTS => late = late.saturating_add(1),
+            answer => return granted(answer?, resource),
+        }
+    }
+}
+
+fn granted(answer: Acquisition, resource: &ResourceName) -> Result<Lease, Stop> {
+    match answer {
+        Acquisition::Acquired(lease) => Ok(lease),
+        Acquisition::Held(held) => {
+            Err(Stop::Refuted(format!("{resource} should be free, but the answer was {held:?}")))
+        }
+    }
 }
 
 /// Acquires, with a kept attempt, a resource that should be free.
 pub(crate) async fn acquire_with(client: &dyn LeaseBackend, attempt: &Attempt) -> Result<Lease, Stop> {
-    match client.acquire(attempt).await? {
-        Acquisition::Acquired(lease) => Ok(lease),
-        Acquisition::Held(held) => {
-            Err(Stop::Refuted(format!("{} should be free, but the answer was {held:?}", attempt.resource())))
-        }
-    }
+    granted(client.acquire(attempt).await?, attempt.resource())
 }
 
 /// Tries to acquire; true when another holds it.
