@@ -179,7 +179,7 @@ fn acquire(ns: &str, store: &str, look: &str) -> Sql {
     format!(
         "{store};
          INSERT INTO {ns}_spent (owner, boot, until)
-         SELECT owner, ?3, ?4 + max(2 * (expires - renewed), {kept}) FROM {ns}_lease
+         SELECT owner, ?3, ?4 + min(max(2 * (expires - renewed), {kept}), {max} - ?4) FROM {ns}_lease
          WHERE resource = ?1 AND owner <> ?2 AND NOT released AND boot = ?3 AND expires <= ?4
          ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, until = excluded.until;
          INSERT INTO {ns}_lease (resource, owner, grant_id, holder, value, boot, expires, granted, renewed, released,
@@ -229,11 +229,12 @@ fn tidy(ns: &str) -> String {
 /// the granted TTL, as the time from the latest renewal to the expiry.
 fn force(ns: &str) -> Sql {
     let tidy = tidy(ns);
-    let least = duration_ns(SPENT_AT_LEAST);
+    // A sum above the largest integer would become a floating-point number, which the column refuses.
+    let (max, least) = (i64::MAX, duration_ns(SPENT_AT_LEAST));
     format!(
         "{tidy};
          INSERT INTO {ns}_spent (owner, boot, until)
-         SELECT owner, ?3, ?4 + max(2 * (expires - renewed), {least}) FROM {ns}_lease
+         SELECT owner, ?3, ?4 + min(max(2 * (expires - renewed), {least}), {max} - ?4) FROM {ns}_lease
          WHERE resource = ?1 AND value = ?2 AND {LIVE}
          ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, until = excluded.until;
          UPDATE {ns}_lease SET released = 1, forced = 1, expires = ?4 WHERE resource = ?1 AND value = ?2 AND {LIVE};
