@@ -1,70 +1,23 @@
 //! A lease backend in memory with one guarantee broken, or none: the honest twin.
 
+mod breaks;
 pub mod place;
+mod session;
+mod store;
+
+pub use breaks::Break;
 
 use lease_core::{
     Acquisition, Attempt, Authority, BootInstant, Claim, Claims, CleanUp, Clock, Description, Fence, FenceError,
     FencedRegister, ForceRelease, Forced, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed,
-    LossReason, NamePage, OwnerToken, Release, Renewal, ResourceName, SharedClock, SystemClock,
+    LossReason, NamePage, Release, Renewal, ResourceName, SharedClock, SystemClock,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, SystemTime};
-
-/// The guarantee that is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Break {
-    AbandonDoesNothing,
-    AbandonEndsAnyGrant,
-    AbandonOnlyDeletes,
-    AcquireHangs,
-    AcquireInTwoSteps,
-    AcquirePanics,
-    CleanUpEndsQuietGrants,
-    CleanUpForgetsCounter,
-    ClaimsTheOtherFence,
-    ContendersTtlCounts,
-    DeadlineOfTheFirstTry,
-    DropNeedsARuntime,
-    ExpiresEarly,
-    FenceDoesNotCheck,
-    ForceEndsAnyGrant,
-    ForceForgetsAttempt,
-    ForceLooksLikeRelease,
-    ForceOnlyReports,
-    GrantDiesWithItsClient,
-    HeldAttemptExtends,
-    HeldThoughJustGranted,
-    ListSkipsAPage,
-    NameIsFolded,
-    NameIsTruncated,
-    NoExpiry,
-    OwnerIsShown,
-    ReentrantForOneClient,
-    ReentrantForOneLabel,
-    ReleaseByClient,
-    ReleaseDoesNothing,
-    ReleaseForgetsAttempt,
-    ReleaseMissesRenewed,
-    ReleaseWithoutOwner,
-    ReleasedAttemptIsGrantedAgain,
-    RenewExtendsAnyGrant,
-    RenewRecreates,
-    RenewShortens,
-    RenewWithoutOwner,
-    RepeatExtends,
-    RepeatMakesAnotherGrant,
-    SecondGrantIsNeverRenewed,
-    TakeoverForgetsAttempt,
-    TaskPerGrant,
-    TokenFromWallClock,
-    TokenOfTheClient,
-    TokenReadLater,
-    TokenResetOnRelease,
-    TtlIsTruncated,
-    TtlOfTheClient,
-}
+use session::Session;
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use store::{Record, Store};
 
 /// One client of the toy store.
 #[derive(Clone, Debug)]
@@ -74,57 +27,6 @@ pub struct Toy {
     client: u64,
     counter: Arc<AtomicU64>,
     session: Arc<Session>,
-}
-
-/// What a client keeps for as long as it lives.
-#[derive(Debug, Default)]
-struct Session {
-    /// Ends what its client holds, as a lock in a session does.
-    holds: Option<(Arc<Mutex<Store>>, u64)>,
-    says_goodbye: bool,
-    ttl: OnceLock<Duration>,
-    first_tries: Mutex<HashMap<ResourceName, BootInstant>>,
-}
-
-impl Session {
-    fn first_try(&self, name: &ResourceName, now: BootInstant) -> BootInstant {
-        *self.first_tries.lock().unwrap().entry(name.clone()).or_insert(now)
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        if self.says_goodbye {
-            tokio::runtime::Handle::current().spawn(async {});
-        }
-        let Some((store, client)) = &self.holds else { return };
-        for record in store.lock().unwrap().records.values_mut().filter(|record| record.client == *client) {
-            record.expires = now();
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Store {
-    clients: u64,
-    records: BTreeMap<String, Record>,
-    counters: BTreeMap<String, u64>,
-    spent: HashSet<OwnerToken>,
-    last_value: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Record {
-    name: ResourceName,
-    owner: OwnerToken,
-    client: u64,
-    holder: String,
-    value: u64,
-    since: BootInstant,
-    expires: BootInstant,
-    released: bool,
-    renewed: bool,
-    register: Option<String>,
 }
 
 impl Toy {
@@ -141,8 +43,7 @@ impl Toy {
         drop(store);
         let holds = self.is(Break::GrantDiesWithItsClient).then(|| (Arc::clone(&self.store), client));
         let says_goodbye = self.is(Break::DropNeedsARuntime);
-        let session = Session { holds, says_goodbye, ttl: OnceLock::new(), first_tries: Mutex::default() };
-        let session = Arc::new(session);
+        let session = Arc::new(Session::new(holds, says_goodbye));
         Self { client, counter: Arc::default(), session, ..self.clone() }
     }
 
@@ -173,21 +74,6 @@ impl Toy {
         record.owner == *lease.owner() || self.is(without) || by_client && record.client == self.client
     }
 
-    fn mint(&self, store: &mut Store, key: &str) -> u64 {
-        store.last_value += 1;
-        let own = store.counters.entry(key.to_owned()).or_default();
-        *own += 1;
-        match self.broken {
-            Some(Break::TokenFromWallClock) => {
-                let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-                wall.as_secs()
-            }
-            Some(Break::TokenOfTheClient) => self.counter.fetch_add(1, Ordering::SeqCst) + 1,
-            Some(Break::TokenResetOnRelease | Break::CleanUpForgetsCounter) => *own,
-            _ => store.last_value,
-        }
-    }
-
     fn granted_ttl(&self, attempt: &Attempt) -> Result<Duration, LeaseError> {
         let granted = self.limits().granted_ttl(attempt.ttl())?;
         if self.is(Break::TtlIsTruncated) && granted > Duration::from_secs(1) {
@@ -199,98 +85,12 @@ impl Toy {
         Ok(granted)
     }
 
-    /// The value of the attempt's grant, or nothing when it is held.
-    fn grant(&self, attempt: &Attempt, ttl: Duration, looked: bool) -> Result<Option<u64>, LeaseError> {
-        let key = self.key(attempt.resource());
-        let mut store = self.lock();
-        let over = LeaseError::AttemptOver { resource: attempt.resource().clone(), reason: "it has ended" };
-        if store.spent.contains(attempt.owner()) {
-            return Err(over);
-        }
-        let last_value = store.last_value;
-        let is_old = |record: &Record| self.is(Break::ContendersTtlCounts) && now() >= record.since.saturating_add(ttl);
-        let live = |record: &&mut Record| self.is_live(record) && !looked && !is_old(record);
-        let found = store.records.get_mut(&key).filter(live);
-        if let Some(record) = found {
-            if record.owner == *attempt.owner() && !self.is(Break::RepeatMakesAnotherGrant) {
-                if self.is(Break::RepeatExtends) {
-                    record.expires = now().saturating_add(ttl);
-                }
-                return Ok(Some(if self.is(Break::TokenReadLater) { last_value } else { record.value }));
-            }
-            let mine = record.client == self.client && self.is(Break::ReentrantForOneClient)
-                || record.holder == attempt.holder().as_str() && self.is(Break::ReentrantForOneLabel)
-                || record.owner == *attempt.owner();
-            if !mine {
-                if self.is(Break::HeldAttemptExtends) {
-                    record.expires = now().saturating_add(ttl);
-                }
-                return Ok(None);
-            }
-        }
-        let ended = store.records.get(&key).filter(|record| record.owner == *attempt.owner() && !self.is_live(record));
-        if ended.is_some() && !self.is(Break::ReleasedAttemptIsGrantedAgain) {
-            return Err(over);
-        }
-        if let Some(expired) = store.records.get(&key).filter(|record| !record.released && !looked)
-            && !self.is(Break::TakeoverForgetsAttempt)
-            && !self.is(Break::ForceForgetsAttempt)
-        {
-            let owner = expired.owner;
-            store.spent.insert(owner);
-        }
-        let value = self.mint(&mut store, &key);
-        let lasts = if self.is(Break::ExpiresEarly) { ttl / 2 } else { ttl };
-        let before = store.records.get(&key);
-        let register = before.and_then(|record| record.register.clone());
-        let just_free = before.is_some_and(|r| r.client != self.client && now().saturating_since(r.expires) < SOON);
-        let told_as_held = self.is(Break::HeldThoughJustGranted) && just_free;
-        let record = Record {
-            name: attempt.resource().clone(),
-            owner: *attempt.owner(),
-            client: self.client,
-            holder: attempt.holder().as_str().to_owned(),
-            value,
-            since: now(),
-            expires: now().saturating_add(lasts),
-            released: false,
-            renewed: false,
-            register,
-        };
-        store.records.insert(key, record);
-        Ok((!told_as_held).then_some(value))
-    }
-
-    fn force(&self, order: &ForceRelease) -> Forced {
-        let mut store = self.lock();
-        let Store { records, spent, .. } = &mut *store;
-        match records.get_mut(&self.key(order.resource())).filter(|record| self.is_live(record)) {
-            None => Forced::NotHeld,
-            Some(record) if record.value != order.value() && !self.is(Break::ForceEndsAnyGrant) => {
-                Forced::OtherGrant { value: record.value }
-            }
-            Some(record) => {
-                if !self.is(Break::ForceForgetsAttempt) {
-                    spent.insert(record.owner);
-                }
-                record.released = self.is(Break::ForceLooksLikeRelease);
-                if !self.is(Break::ForceOnlyReports) {
-                    record.expires = now();
-                }
-                Forced::Ended
-            }
-        }
-    }
-
     fn listed(&self, record: &Record) -> Listed {
         let holder = if self.is(Break::OwnerIsShown) { record.owner.reveal() } else { record.holder.clone() };
         let left = record.expires.saturating_since(now());
         Listed::new(record.name.clone(), holder, Some(record.value), left)
     }
 }
-
-/// How long a resource counts as just freed.
-const SOON: Duration = Duration::from_millis(10);
 
 fn now() -> BootInstant {
     SystemClock.now()
