@@ -28,13 +28,26 @@ fn without(name: &str, start: &[u8]) -> Vec<u8> {
     [&length[..], &kept].concat()
 }
 
+/// A client that can speak TLS asks for it first; a pooler without it says no, and the client begins in the clear.
+const SSL_REQUEST: [u8; 4] = 80_877_103_u32.to_be_bytes();
+
+/// The first message of a client has no type, only its length.
+async fn first_message(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let length = client.read_u32().await?;
+    let mut message = length.to_be_bytes().to_vec();
+    message.resize(usize::try_from(length).unwrap(), 0);
+    client.read_exact(&mut message[4..]).await?;
+    Ok(message)
+}
+
 /// Forwards one connection to the server, with or without the startup parameter `options`.
 async fn forward(mut client: TcpStream, server: u16, drops_options: bool) -> std::io::Result<()> {
     let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
-    let length = client.read_u32().await?;
-    let mut start = length.to_be_bytes().to_vec();
-    start.resize(usize::try_from(length).unwrap(), 0);
-    client.read_exact(&mut start[4..]).await?;
+    let mut start = first_message(&mut client).await?;
+    if start[4..] == SSL_REQUEST {
+        client.write_all(b"N").await?;
+        start = first_message(&mut client).await?;
+    }
     server.write_all(&if drops_options { without("options", &start) } else { start }).await?;
     tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
 }
