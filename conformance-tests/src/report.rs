@@ -1,5 +1,6 @@
 //! The report: what was run, what was seen, and how it was judged. Everything else is rendered from it.
 
+use crate::timeline::Timeline;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -79,6 +80,9 @@ pub struct Cell {
     /// is the last one's.
     #[serde(default)]
     pub evidence: BTreeMap<String, Value>,
+    /// What happened when, where it makes a picture worth looking at. Of several trials, the one that decides the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
 }
 
 impl Cell {

@@ -7,6 +7,7 @@ use crate::history;
 use crate::judge::{Observed, Rule, judge};
 use crate::report::Cell;
 use crate::subject::Place;
+use crate::timeline::Timeline;
 use lease_core::Claims;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub(crate) struct Outcome {
     pub(crate) declared: Claims,
     pub(crate) observed: Observed,
     pub(crate) evidence: Evidence,
+    pub(crate) timeline: Option<Timeline>,
 }
 
 impl Outcome {
@@ -33,6 +35,7 @@ impl Outcome {
             declared: Claims::of(&[]),
             observed: Observed::Refuted { trial: 1, finding: format!("a panic: {text}") },
             evidence: Evidence::new(),
+            timeline: None,
         }
     }
 
@@ -55,6 +58,7 @@ impl Outcome {
             trials,
             finding,
             evidence: self.evidence,
+            timeline: self.timeline,
         }
     }
 }
@@ -72,6 +76,7 @@ pub(crate) async fn outcomes(run: Arc<Run>, case: &'static Case) -> Vec<Outcome>
                 declared: run.claims.clone(),
                 observed,
                 evidence,
+                timeline: None,
             }]
         }
         How::AtPlace(trial) => {
@@ -119,6 +124,7 @@ async fn at_place(run: &Arc<Run>, case: &Case, place: &Arc<dyn Place>, trial: fn
         declared,
         observed,
         evidence,
+        timeline: None,
     }
 }
 

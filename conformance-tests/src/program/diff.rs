@@ -83,6 +83,7 @@ mod tests {
                     trials: 1,
                     finding: None,
                     evidence: BTreeMap::new(),
+                    timeline: None,
                 })
                 .collect(),
             ..Report::default()

@@ -89,6 +89,7 @@ mod tests {
             trials: 1,
             finding: None,
             evidence: evidence.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            timeline: None,
         };
         assert_eq!(lines(&cell), ["+      0.0 ms  a last live", "+   1500.0 ms  b granted", "content after: x [31m"]);
         let figures = json!({ "holders": 40, "pause_ms": { "min": 4, "median": 6, "max": 9 }, "causes": ["x", "y"] });

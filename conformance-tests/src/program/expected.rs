@@ -219,6 +219,7 @@ mod tests {
                     trials: 1,
                     finding: None,
                     evidence: BTreeMap::new(),
+                    timeline: None,
                 })
                 .collect(),
             ..Report::default()

@@ -96,6 +96,7 @@ mod tests {
             trials: 1,
             finding: None,
             evidence: serde_json::from_value(evidence.clone()).unwrap(),
+            timeline: None,
         };
         let backend = |name: &str| BackendReport {
             name: name.to_owned(),

@@ -248,6 +248,7 @@ mod tests {
             trials: 1,
             finding: None,
             evidence: BTreeMap::new(),
+            timeline: None,
         };
         let places = [Cell::SAME_STORE, "sqlite", "redis", "etcd", "postgres"].map(Some);
         let writes = ["guarded", "sealed-not-written", "refusal-ignored"];

@@ -31,6 +31,7 @@ pub(super) async fn soak(soak: &Soak, first: Arc<dyn LeaseBackend>, seed: u64) -
         declared: claims,
         observed,
         evidence,
+        timeline: None,
     };
     outcome.into_cell(soak.subject.name())
 }

@@ -66,6 +66,7 @@ fn outcome(run: &Run, case: &'static str, destination: Option<String>, result: R
         declared: run.claims.clone(),
         observed,
         evidence,
+        timeline: None,
     }
 }
 

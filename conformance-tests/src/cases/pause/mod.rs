@@ -156,7 +156,7 @@ mod tests {
 
     fn outcome(rule: Rule, observed: Observed, evidence: Evidence) -> Outcome {
         let destination = Some("sqlite".to_owned());
-        Outcome { case: IGNORED, destination, rule, declared: Claims::of(&[]), observed, evidence }
+        Outcome { case: IGNORED, destination, rule, declared: Claims::of(&[]), observed, evidence, timeline: None }
     }
 
     fn all(trials: Vec<Outcome>) -> Outcome {
