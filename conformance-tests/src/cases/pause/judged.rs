@@ -1,6 +1,7 @@
 //! From what was seen of a pause to what it shows. Landed or refused is decided by content, as an observer read it back
 //! from the store; what A was told is evidence too.
 
+use super::scene;
 use super::seen::{AtRegister, AtTarget, Seen};
 use super::target::{Group, Mode};
 use super::{IGNORED, NATIVE_LIVE, NATIVE_MARK, NATIVE_PLAIN, RELEASE, RENEW, TOUCH};
@@ -158,6 +159,7 @@ fn at_target(run: &Run, seen: &Seen, at: &AtTarget) -> Outcome {
     });
     let destination = at.target.destination.clone();
     let mut outcome = judged(run, at.target.mode.case(), Some(destination), evidence, result);
+    outcome.timeline = Some(scene::at_target(seen, at));
     if at.target.mode.case() == IGNORED {
         outcome.declared = claims_of(at);
     }
@@ -247,7 +249,9 @@ fn native(run: &Run, seen: &Seen) -> Vec<Outcome> {
     });
     let result = witnessed(seen, at.sent_ns).and_then(|()| register_refused(at));
     let case = if at.mark { NATIVE_MARK } else { NATIVE_LIVE };
-    let mut outcomes = vec![judged(run, case, same_store(), evidence, result)];
+    let mut fenced = judged(run, case, same_store(), evidence, result);
+    fenced.timeline = Some(scene::at_register(seen, at, false));
+    let mut outcomes = vec![fenced];
     if let Some((answer, content)) = &at.unchecked {
         let mut evidence = common(seen);
         evidence.extend(evidence! {
@@ -262,7 +266,9 @@ fn native(run: &Run, seen: &Seen) -> Vec<Outcome> {
                 "the unchecked write should land; its writer was told \"{answer}\" and the content is {content:?}"
             ))
         };
-        outcomes.push(judged(run, NATIVE_PLAIN, same_store(), evidence, landed));
+        let mut unfenced = judged(run, NATIVE_PLAIN, same_store(), evidence, landed);
+        unfenced.timeline = Some(scene::at_register(seen, at, true));
+        outcomes.push(unfenced);
     }
     outcomes
 }

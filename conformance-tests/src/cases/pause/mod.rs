@@ -2,6 +2,8 @@
 //! prepared. One pause serves every destination at once.
 
 mod judged;
+mod notes;
+mod scene;
 mod seen;
 mod steps;
 mod target;
@@ -11,6 +13,7 @@ use super::{Case, CaseInfo, How};
 use crate::context::{Run, Stage, Stop};
 use crate::figures;
 use crate::judge::{Observed, Rule};
+use crate::report::Cell;
 use crate::trials::Outcome;
 use lease_core::Claim;
 use std::sync::Arc;
@@ -105,7 +108,24 @@ pub(crate) async fn run_pause(run: &Arc<Run>) -> Vec<Outcome> {
             }
         }
     }
-    seen.into_iter().filter_map(join).collect()
+    let mut outcomes: Vec<Outcome> = seen.into_iter().filter_map(join).collect();
+    keep_pictures(&mut outcomes);
+    outcomes
+}
+
+/// Keeps the timelines of the cells in which a stale write landed or something was refuted, and, to compare them with, that of one guarded
+/// destination: a separate one, if there is any.
+fn keep_pictures(outcomes: &mut [Outcome]) {
+    let is_guarded = |outcome: &Outcome| outcome.case == GUARDED && outcome.timeline.is_some();
+    let is_separate = |outcome: &Outcome| outcome.destination.as_deref() != Some(Cell::SAME_STORE);
+    let separate = outcomes.iter().position(|outcome| is_guarded(outcome) && is_separate(outcome));
+    let compared = separate.or_else(|| outcomes.iter().position(is_guarded));
+    for (at, outcome) in outcomes.iter_mut().enumerate() {
+        let is_wanted = outcome.rule == Rule::Control || matches!(outcome.observed, Observed::Refuted { .. });
+        if !is_wanted && compared != Some(at) {
+            outcome.timeline = None;
+        }
+    }
 }
 
 async fn one(run: &Arc<Run>, group: &target::Group) -> Vec<Outcome> {

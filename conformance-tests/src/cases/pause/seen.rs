@@ -1,5 +1,6 @@
 //! What was seen of one pause, before it is judged.
 
+use super::scene::Step;
 use super::target::{Target, Unopened};
 use crate::worker::{Answer, Told};
 use lease_core::{FencingToken, Listed, Stored};
@@ -8,6 +9,7 @@ use std::time::Duration;
 /// What was seen of one pause.
 #[derive(Debug)]
 pub(super) struct Seen {
+    pub(super) backend: String,
     pub(super) mode: &'static str,
     pub(super) pid_a: u32,
     pub(super) pid_b: u32,
@@ -30,6 +32,8 @@ pub(super) struct Seen {
     pub(super) b_renew: Answer,
     /// The grant that the observer sees at the end.
     pub(super) holder: Option<Listed>,
+    /// What the workers did, in order, for a picture.
+    pub(super) steps: Vec<Step>,
 }
 
 /// One destination, as the observer read it.

@@ -1,14 +1,16 @@
 //! One pause, step by step. Nothing is judged here.
 
+use super::scene::{About, Step};
 use super::seen::{AtRegister, AtTarget, Seen};
 use super::steps::{
     LEASE, REGISTER, acquire_command, done, first_touch, hindered, opens, prepare, unexpected, write, wrote,
 };
 use super::target::{Group, START, Target, Unopened, open_all};
 use crate::context::{Stage, Stop, acquire, now, pause_for, release};
-use crate::history::{Event, Recorded, Renewed, What, Wrote};
+use crate::history::{Recorded, Renewed};
 use crate::worker::{Answer, Command, How, Reply, Told, Worker};
 use lease_core::{Authority, BootInstant, Fence, FencingToken, LeaseBackend, OwnerToken, ResourceName, Stored, Ttl};
+use std::sync::Mutex;
 use std::time::Duration;
 
 pub(super) async fn run(stage: &Stage, group: &Group) -> Result<Seen, Stop> {
@@ -24,6 +26,7 @@ pub(super) async fn run(stage: &Stage, group: &Group) -> Result<Seen, Stop> {
         owners: [OwnerToken::random()?, OwnerToken::random()?],
         ttls: [Duration::ZERO; 2],
         tokens: [None, None],
+        steps: Mutex::default(),
         stage,
         observer,
         resource,
@@ -43,19 +46,20 @@ async fn authority(stage: &Stage, observer: &Recorded) -> Result<Option<Authorit
     Ok(authority)
 }
 
-struct Play<'a> {
-    stage: &'a Stage,
+pub(super) struct Play<'a> {
+    pub(super) stage: &'a Stage,
     observer: Recorded,
-    resource: ResourceName,
+    pub(super) resource: ResourceName,
     targets: Vec<Target>,
     register: bool,
     unchecked: bool,
     a: Worker,
     b: Worker,
     /// Of A and B, for the history: workers keep their real ones to themselves.
-    owners: [OwnerToken; 2],
-    ttls: [Duration; 2],
-    tokens: [Option<FencingToken>; 2],
+    pub(super) owners: [OwnerToken; 2],
+    pub(super) ttls: [Duration; 2],
+    pub(super) tokens: [Option<FencingToken>; 2],
+    pub(super) steps: Mutex<Vec<Step>>,
 }
 
 /// What B computed at one destination, and what it was told when it wrote that.
@@ -68,10 +72,10 @@ struct Fresh {
 type Contents = (Vec<Stored>, Option<String>);
 
 /// A grant as a worker reported it.
-struct Granted {
-    token: Option<FencingToken>,
-    ttl: Duration,
-    at_ns: u64,
+pub(super) struct Granted {
+    pub(super) token: Option<FencingToken>,
+    pub(super) ttl: Duration,
+    pub(super) at_ns: u64,
 }
 
 impl Play<'_> {
@@ -100,11 +104,13 @@ impl Play<'_> {
         let a_release = self.a_releases().await?;
         let b_renew = self.call_b(Command::Renew { lease: LEASE.into() }).await?.answer;
         let held = self.observer.inspect(&self.resource).await?.held;
-        self.call_b(Command::Release { lease: LEASE.into() }).await?;
+        let b_release = self.call_b(Command::Release { lease: LEASE.into() }).await?;
+        self.saw(1, About::Lease, &b_release);
 
         let past_deadline_at_first_touch = first_touch(&replies)?;
         let (native, targets) = self.sort_out(replies, works, before, after, last, unchecked)?;
         Ok(Seen {
+            backend: self.stage.run.subject.name().to_owned(),
             mode: self.a.mode(),
             pid_a: self.a.pid(),
             pid_b: self.b.pid(),
@@ -124,6 +130,7 @@ impl Play<'_> {
             a_release,
             b_renew,
             holder: held,
+            steps: self.steps(),
         })
     }
 
@@ -141,6 +148,7 @@ impl Play<'_> {
         let mut native = None;
         if let Some(reply) = self.register.then(|| replies.next()).flatten() {
             let (told, sent_ns) = wrote(&reply)?;
+            self.saw(0, About::Register, &reply);
             native = Some(AtRegister {
                 mark: self.is_mark(),
                 stale: format!("{START}+A"),
@@ -191,7 +199,15 @@ impl Play<'_> {
         for target in &self.targets {
             commands.push(prepare(&target.key, Some(&target.key), "+A"));
         }
-        done(self.a.all(commands).await.map_err(hindered("A cannot prepare"))?)?;
+        let prepared = done(self.a.all(commands).await.map_err(hindered("A cannot prepare"))?)?;
+        let mut prepared = prepared.iter();
+        if self.register {
+            // The first two only put something there.
+            prepared.nth(2).into_iter().for_each(|reply| self.saw(0, About::Register, reply));
+        }
+        for (target, reply) in self.targets.iter().zip(prepared) {
+            self.saw(0, About::At(target.key.clone()), reply);
+        }
         Ok(granted)
     }
 
@@ -205,6 +221,7 @@ impl Play<'_> {
         self.note_renew(0, &renewed, Renewed::Extended(token.clone()));
         let touch = self.a.call(Command::Touch { lease: LEASE.into() }).await;
         let touch = touch.map_err(hindered("A cannot look at its lease"))?;
+        self.saw(0, About::Lease, &touch);
         match touch.answer {
             Answer::Touched { past_deadline: false, .. } => Ok(touch.ended_ns),
             other => Err(unexpected("A, live until now,", &other)),
@@ -249,10 +266,14 @@ impl Play<'_> {
         let mut works = Vec::new();
         for target in self.targets.clone() {
             let seal = target.mode.seals().then(|| replies.next()).flatten();
-            let value = match replies.next().map(|reply| reply.answer) {
-                Some(Answer::Prepared { value }) => value,
+            let read = replies.next();
+            let value = match read.as_ref().map(|reply| &reply.answer) {
+                Some(Answer::Prepared { value }) => value.clone(),
                 other => return Err(Stop::NotTried(format!("B's preparation was answered by {other:?}"))),
             };
+            if let Some(read) = &read {
+                self.saw(1, About::At(target.key.clone()), read);
+            }
             let write = target.mode.writes_during().then(|| replies.next()).flatten();
             for reply in seal.iter().chain(&write) {
                 self.note_write(1, &target, reply);
@@ -260,6 +281,7 @@ impl Play<'_> {
             let told = write.as_ref().map(wrote).transpose()?.map(|(told, _)| told);
             works.push(Fresh { value, told });
         }
+        replies.for_each(|reply| self.saw(1, About::Register, &reply));
         Ok(works)
     }
 
@@ -308,7 +330,9 @@ impl Play<'_> {
             return Ok(None);
         }
         let reply = self.a.call(write(REGISTER, How::PlainNative)).await;
-        let (told, _) = wrote(&reply.map_err(hindered("A"))?)?;
+        let reply = reply.map_err(hindered("A"))?;
+        let (told, _) = wrote(&reply)?;
+        self.saw(0, About::Unchecked, &reply);
         Ok(Some((told, self.read_register().await?)))
     }
 
@@ -349,46 +373,5 @@ impl Play<'_> {
 
     fn is_mark(&self) -> bool {
         matches!(self.observer.fence(), Fence::Mark(_))
-    }
-
-    fn granted(&mut self, who: usize, reply: &Reply) -> Result<Granted, Stop> {
-        let Answer::Acquired { token, granted_ttl_ms } = &reply.answer else {
-            return Err(unexpected("a worker that acquires", &reply.answer));
-        };
-        let ttl = Duration::from_millis(*granted_ttl_ms);
-        self.ttls[who & 1] = ttl;
-        self.tokens[who & 1].clone_from(token);
-        let what = What::Granted { owner: self.owners[who & 1], token: token.clone(), granted_ttl: ttl };
-        self.note(reply, what);
-        Ok(Granted { token: token.clone(), ttl, at_ns: reply.ended_ns })
-    }
-
-    fn note_renew(&self, who: usize, reply: &Reply, outcome: Renewed) {
-        let what = What::Renew { owner: self.owners[who & 1], granted_ttl: self.ttls[who & 1], outcome };
-        self.note(reply, what);
-    }
-
-    fn note_write(&self, who: usize, target: &Target, reply: &Reply) {
-        let Some(token) = self.tokens[who & 1].clone() else { return };
-        if !target.mode.is_guarded(who == 0) {
-            return;
-        }
-        let outcome = match &reply.answer {
-            Answer::Done | Answer::Wrote { told: Told::Written, .. } => Wrote::Admitted,
-            Answer::Wrote { told: Told::Refused(why), .. } if why.starts_with("stale") => Wrote::Stale,
-            Answer::Wrote { told: Told::Refused(_), .. } => Wrote::Refused,
-            _ => Wrote::Unknown,
-        };
-        let place = target.key.clone();
-        self.note(reply, What::Write { place, token, outcome });
-    }
-
-    fn note(&self, reply: &Reply, what: What) {
-        self.stage.recorder.push(Event {
-            resource: self.resource.clone(),
-            invoked: BootInstant::from_nanos(reply.began_ns),
-            returned: BootInstant::from_nanos(reply.ended_ns),
-            what,
-        });
     }
 }
