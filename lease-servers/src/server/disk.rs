@@ -244,14 +244,18 @@ fn device(mounted: &Path) -> Result<String, ServerError> {
 }
 
 /// A look at how much was written to a device. As long as something is on its way there is no answer.
+///
+/// From `/proc`, which the search for the device needs too: `/sys` is not mounted everywhere.
 fn writes_to(device: &str) -> impl Fn() -> Result<String, String> + use<> {
-    let file = format!("/sys/block/{device}/stat");
+    let (file, device) = ("/proc/diskstats", device.to_owned());
     move || {
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
-        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
-        match (fields.get(4), fields.get(8)) {
-            (Some(writes), Some(&"0")) => Ok((*writes).to_owned()),
-            _ => Err(format!("{file}: {text}")),
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+        // Two numbers and the name; then counts, of which the fifth is of writes and the ninth of what is on its way.
+        let mut lines = text.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+        match lines.find(|fields| fields.get(2) == Some(&device.as_str())) {
+            Some(fields) if fields.get(11) == Some(&"0") && fields.len() > 7 => Ok(fields[7].to_owned()),
+            Some(fields) => Err(format!("{file}: {}", fields.join(" "))),
+            None => Err(format!("{file} has no line of {device}")),
         }
     }
 }
