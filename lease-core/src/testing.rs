@@ -89,7 +89,7 @@
 //! # What else can be scripted
 //!
 //! Every operation, once ([`Scripted::next`]) or until further notice ([`Scripted::always`]): see [`Fault`]. How often each was called,
-//! and how many were under way at one time, is counted. A [`ManualClock`](crate::ManualClock) moves only when the test says so, and the
+//! and how many were under way at one time, is counted; an event `scripted_call` at the level `trace` marks each. A [`ManualClock`](crate::ManualClock) moves only when the test says so, and the
 //! keeper's task runs only when the test waits: let it have its turn after each step (`tokio::task::yield_now`, a few times).
 
 use crate::{
@@ -100,6 +100,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tracing::trace;
 
 /// What happens to a call instead of the usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -235,6 +236,7 @@ impl Scripted {
         let lost =
             || LeaseError::Connection { operation, reason: "scripted".into(), effect: Effect::Unknown, source: None };
         let _under_way = self.begin(operation);
+        trace!(target: "leasehold", event = "scripted_call", %operation);
         match self.fault(operation) {
             None => call.await,
             Some(Fault::RequestLost) => {

@@ -165,6 +165,27 @@ fn ending_a_lease_while_it_is_renewed_is_no_failure() {
     assert!(!series.contains("leasehold_renewals_total outcome=failed"));
 }
 
+/// One guard more is dropped than may wait for a store that is silent.
+async fn one_too_many() {
+    let clock = ManualClock::new();
+    let backend = Arc::new(Scripted::new(Arc::new(MemoryBackend::on(MemoryStore::on_clock(clock.shared()).unwrap()))));
+    let keeper = Keeper::start(backend.clone()).unwrap();
+    backend.always(Operation::Release, Some(Fault::Silent));
+    for n in 0..10_065 {
+        drop(keeper.acquire(&format!("r{n}"), TTL, HoldOptions::default()).await.unwrap().unwrap());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_release_that_is_given_up_is_told() {
+    let (events, series) = observe(one_too_many());
+    let dropped: Vec<_> = events.iter().filter(|event| event.contains("event=\"clean_up_dropped\"")).collect();
+    assert_eq!(dropped.len(), 1, "{dropped:?}");
+    assert!(dropped[0].contains("resource=r64 ") && dropped[0].contains("clean_up=\"release\""), "{dropped:?}");
+    assert!(series.contains("leasehold_clean_ups_dropped_total"), "{series:#?}");
+}
+
 /// One order that ends a grant, the same again, and one whose answer was lost.
 async fn orders() {
     let backend = MemoryBackend::on(MemoryStore::on_clock(ManualClock::new().shared()).unwrap());

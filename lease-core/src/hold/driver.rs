@@ -1,9 +1,9 @@
 //! The task that renews: a queue of wake-ups, a queue of renewals that are due, and those that are under way.
 
-use super::clean_up::repeated;
-use super::events;
+use super::clean_up::{CleanUp, CleanUps};
 use super::grant::Grant;
 use super::keeper::KeeperOptions;
+use super::{events, spans};
 use crate::{Attempt, BootInstant, Effect, Lease, LeaseBackend, LeaseError, Operation, Renewal, SharedClock};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -43,7 +43,7 @@ struct Driver {
     renewals: JoinSet<Result<Renewal, LeaseError>>,
     /// Which entry a renewal task belongs to.
     renewing: HashMap<Id, u64>,
-    clean_ups: JoinSet<()>,
+    clean_ups: CleanUps,
     /// Random keys: processes that start together do not renew together.
     jitter: RandomState,
 }
@@ -76,6 +76,7 @@ pub(super) async fn drive(
     let clock = backend.clock();
     let at_once = usize::try_from(options.renewals_at_once).unwrap_or(usize::MAX);
     let mut driver = Driver {
+        clean_ups: CleanUps::new(Arc::clone(&backend)),
         backend,
         clock: Arc::clone(&clock),
         kept: HashMap::new(),
@@ -86,7 +87,6 @@ pub(super) async fn drive(
         pressing_at_once: at_once.saturating_mul(PRESSING_FACTOR),
         renewals: JoinSet::new(),
         renewing: HashMap::new(),
-        clean_ups: JoinSet::new(),
         jitter: RandomState::new(),
     };
     loop {
@@ -98,11 +98,11 @@ pub(super) async fn drive(
             },
             () = sleep_until(&clock, next) => driver.wake(),
             Some(answer) = driver.renewals.join_next_with_id() => driver.answered(answer),
-            Some(_) = driver.clean_ups.join_next() => {}
+            Some(()) = driver.clean_ups.next() => {}
         }
         driver.renew_most_urgent();
     }
-    while driver.clean_ups.join_next().await.is_some() {}
+    while driver.clean_ups.next().await.is_some() {}
 }
 
 async fn sleep_until(clock: &SharedClock, at: Option<BootInstant>) {
@@ -123,28 +123,10 @@ impl Driver {
             Command::Forget(grant) => self.let_go(grant.id),
             Command::Release(grant) => {
                 self.let_go(grant.id);
-                self.release(grant);
+                self.clean_ups.add(CleanUp::Release(grant));
             }
-            Command::Abandon(attempt) => {
-                let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
-                // Best effort, as the keeper says: the TTL ends what this does not.
-                self.clean_ups.spawn(async move { drop(repeated(&clock, || backend.abandon(&attempt)).await) });
-            }
+            Command::Abandon(attempt) => self.clean_ups.add(CleanUp::Abandon(attempt)),
         }
-    }
-
-    /// Best effort, as `Drop` says: the TTL ends what this does not.
-    fn release(&mut self, grant: Arc<Grant>) {
-        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
-        self.clean_ups.spawn(async move {
-            let lease = grant.lease();
-            match repeated(&clock, || backend.release(&lease)).await {
-                // A lost one has had its last event.
-                Ok(answer) if grant.is_ended() => events::released(&lease, answer, grant.held_for()),
-                Ok(_) => {}
-                Err(error) => events::release_failed(&lease, &error),
-            }
-        });
     }
 
     /// A third of the TTL after the deadline was last set, up to a tenth of that earlier.
@@ -246,7 +228,7 @@ impl Driver {
         let (grant, backend) = (Arc::clone(&kept.grant), Arc::clone(&self.backend));
         let lease = grant.lease();
         let (clock, limit) = (Arc::clone(&self.clock), attempt_limit(&lease));
-        let renewal = self.renewals.spawn(async move {
+        let renewal = self.renewals.spawn(spans::within(spans::renewal(&lease), spans::renewed, async move {
             let end = clock.now().saturating_add(limit);
             tokio::select! {
                 answer = backend.renew(&lease) => answer,
@@ -254,7 +236,7 @@ impl Driver {
                     Err(LeaseError::Timeout { operation: Operation::Renew, limit, effect: Effect::Unknown })
                 }
             }
-        });
+        }));
         self.renewing.insert(renewal.id(), id);
         grant.renewal_begins(renewal);
     }

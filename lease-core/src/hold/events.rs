@@ -3,6 +3,7 @@
 //! The name is the field `event`; `resource` and `token` are on each one. No owner token anywhere. With the feature `metrics` the same
 //! places count, without the resource as a label, so that the number of series stays small.
 
+use super::clean_up::CleanUp;
 use super::loss::Loss;
 use super::permit::{Permit, StaleBehaviour};
 use crate::{FencingToken, Lease, LeaseError, Release, ResourceName};
@@ -33,7 +34,7 @@ macro_rules! record {
     ($($any:tt)*) => {};
 }
 
-fn text(token: Option<&FencingToken>) -> String {
+pub(super) fn text(token: Option<&FencingToken>) -> String {
     token.map(ToString::to_string).unwrap_or_default()
 }
 
@@ -108,6 +109,22 @@ pub(super) fn work_failed(resource: &ResourceName) {
 /// Nobody waited for this release, so nobody else sees its error.
 pub(super) fn release_failed(lease: &Lease, error: &LeaseError) {
     warn!(target: "leasehold", event = "release_failed", resource = %lease.resource(), token = text(lease.token()), %error);
+}
+
+/// Too many wait for a store that does not answer.
+pub(super) fn clean_up_dropped(clean_up: &CleanUp) {
+    match clean_up {
+        CleanUp::Release(grant) => {
+            let lease = grant.lease();
+            warn!(target: "leasehold", event = "clean_up_dropped", resource = %lease.resource(), token = text(lease.token()),
+                clean_up = "release");
+        }
+        CleanUp::Abandon(attempt) => {
+            warn!(target: "leasehold", event = "clean_up_dropped", resource = %attempt.resource(), token = "",
+                clean_up = "abandon");
+        }
+    }
+    count!("leasehold_clean_ups_dropped_total");
 }
 
 pub(super) fn released(lease: &Lease, answer: Release, held: Duration) {

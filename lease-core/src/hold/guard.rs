@@ -1,12 +1,12 @@
 //! One held lease.
 
 use super::driver::Command;
-use super::events;
 use super::grant::Grant;
 use super::held::HeldLease;
 use super::keeper::Keeper;
 use super::loss::{EnsureError, Loss};
 use super::permit::{Permit, StaleBehaviour};
+use super::{events, spans};
 use crate::{FencingToken, HandOver, LeaseError, Release, ResourceName};
 use std::future::Future;
 use std::sync::Arc;
@@ -191,6 +191,14 @@ impl LeaseGuard {
         if let Some(loss) = self.loss() {
             return Err(RunError::Lost(loss));
         }
+        let span = spans::work(&self.resource, self.token.as_ref());
+        spans::within(span, spans::worked, self.run_live(work)).await
+    }
+
+    async fn run_live<'a, T, E, F>(&'a self, work: impl FnOnce(&'a Self) -> F) -> Result<T, RunError<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
         events::work_started(&self.resource, self.token.as_ref());
         let work = work(self);
         let result = tokio::select! {
@@ -219,13 +227,16 @@ impl LeaseGuard {
     pub async fn release(mut self) -> Result<Release, LeaseError> {
         let was_live = self.grant.end();
         let lease = self.grant.lease();
-        let answer = self.keeper.backend().release(&lease).await;
-        self.armed = false;
-        let answer = answer?;
-        if was_live {
-            events::released(&lease, answer, self.grant.held_for());
-        }
-        Ok(answer)
+        let release = async {
+            let answer = self.keeper.backend().release(&lease).await;
+            self.armed = false;
+            let answer = answer?;
+            if was_live {
+                events::released(&lease, answer, self.grant.held_for());
+            }
+            Ok(answer)
+        };
+        spans::within(spans::release(&lease), spans::released, release).await
     }
 
     /// Stops renewing and gives the grant's data away, for another process to go on with.

@@ -1,9 +1,9 @@
 //! Acquires leases and keeps them renewed: one task for all leases of a backend.
 
 use super::driver::{self, Command};
-use super::events;
 use super::grant::Grant;
 use super::guard::LeaseGuard;
+use super::{events, spans};
 use crate::{Acquisition, Advice, Attempt, BootInstant, Effect, Lease, LeaseBackend, LeaseError, ResourceName, Ttl};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -169,11 +169,23 @@ impl Keeper {
             });
         }
         let (resource, ttl) = (ResourceName::parse(resource)?, Ttl::parse(ttl)?);
+        let acquiring = self.acquire_until(&resource, ttl, wait, options);
+        spans::within(spans::acquire(&resource), spans::acquired, acquiring).await
+    }
+
+    async fn acquire_until(
+        &self,
+        resource: &ResourceName,
+        ttl: Ttl,
+        wait: Duration,
+        options: HoldOptions,
+    ) -> Result<Option<LeaseGuard>, LeaseError> {
         let clock = self.backend.clock();
         let (begin, mut pause) = (clock.now(), crate::ext::Pause::default());
         let end = begin.saturating_add(wait);
         loop {
-            match self.try_once(&resource, ttl, end).await? {
+            let attempt = self.try_once(resource, ttl, end);
+            match spans::within(spans::attempt(resource), spans::attempted, attempt).await? {
                 Acquisition::Acquired(lease) => {
                     events::granted(&lease, clock.now().saturating_since(begin));
                     return Ok(Some(self.hold(lease, options)));

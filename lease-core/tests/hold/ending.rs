@@ -238,3 +238,46 @@ async fn a_dropped_guard_is_released_again_until_the_store_has_heard_of_it() {
     bench.pass(TTL).await;
     assert_eq!(bench.backend.calls(Operation::Release), 4, "once it is done, it is done");
 }
+
+/// How many of the resources `0`, `1`, … are held.
+async fn held(bench: &crate::bench::Bench, resources: u32) -> Vec<u32> {
+    let mut held = Vec::new();
+    for n in 0..resources {
+        let name = lease_core::ResourceName::parse(n.to_string()).unwrap();
+        if bench.rival.inspect(&name).await.unwrap().held.is_some() {
+            held.push(n);
+        }
+    }
+    held
+}
+
+/// While the store is silent, 64 releases are under way, 10,000 wait, and the oldest of more are left to their TTL.
+#[tokio::test]
+async fn what_is_done_in_the_background_has_a_limit() {
+    let bench = bench();
+    bench.backend.always(Operation::Release, Some(Fault::Late(Duration::from_secs(1))));
+    let day = Duration::from_hours(24);
+    let dropped = 5;
+    let all = 64 + 10_000 + dropped;
+    for n in 0..all {
+        let guard = bench.keeper.acquire(&n.to_string(), day, HoldOptions::default()).await.unwrap().unwrap();
+        drop(guard);
+        // The keeper's task hears of it.
+        tokio::task::yield_now().await;
+    }
+    settle().await;
+    assert_eq!((bench.backend.calls(Operation::Release), bench.backend.most_at_once(Operation::Release)), (64, 64));
+    // The store answers again. Those are done in the order in which they came.
+    bench.backend.always(Operation::Release, None);
+    bench.clock.advance(Duration::from_secs(1));
+    while bench.backend.calls(Operation::Release) < u64::from(all - dropped) {
+        settle().await;
+    }
+    for _ in 0..10 {
+        settle().await;
+    }
+    assert_eq!(bench.backend.most_at_once(Operation::Release), 64);
+    assert_eq!(held(&bench, all).await, [64, 65, 66, 67, 68], "the oldest that waited");
+    bench.clock.advance(day);
+    assert_eq!(held(&bench, all).await, [0; 0], "the TTL ends them");
+}
