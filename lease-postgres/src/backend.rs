@@ -3,7 +3,7 @@
 use crate::claims;
 use crate::clean_up::Cleaner;
 use crate::config::PostgresConfig;
-use crate::error::{came_too_late, was_victim};
+use crate::error::{came_too_late, may_run_again};
 use crate::fence::PostgresFence;
 use crate::pool::{Call, Checkout, Pool};
 use crate::set_up::{self, Part};
@@ -121,7 +121,7 @@ impl PostgresBackend {
         let mut grant = Grant::Raced;
         for round in 1..=ROUNDS {
             grant = match self.try_grant(call, &mut checkout, statement, attempt, granted_ttl).await {
-                Err(error) if was_victim(&error) && round < ROUNDS => continue,
+                Err(error) if may_run_again(&error) && round < ROUNDS => continue,
                 answer => answer?,
             };
             match grant {
@@ -227,8 +227,8 @@ impl PostgresBackend {
     }
 }
 
-/// Runs a statement that changes a lease and says what it did. If the grant ended while it waited, or a deadlock was ended at its cost, it was
-/// rolled back, and is to be run again.
+/// Runs a statement that changes a lease and says what it did. If the grant ended while it waited, it was rolled back, or it was never read,
+/// it is to be run again.
 async fn outcome(
     call: &Call<'_>,
     checkout: &mut Checkout<'_>,
@@ -236,7 +236,7 @@ async fn outcome(
 ) -> Result<String, LeaseError> {
     match call.row(checkout, query).await {
         Ok((outcome,)) => Ok(outcome),
-        Err(error) if came_too_late(&error) || was_victim(&error) => Ok("raced".into()),
+        Err(error) if came_too_late(&error) || may_run_again(&error) => Ok("raced".into()),
         Err(error) => Err(error),
     }
 }

@@ -35,16 +35,26 @@ pub(crate) fn server_error(error: &sqlx::Error) -> Option<&PgDatabaseError> {
 
 /// Whether the server refused a change of a lease because the grant had ended while the statement waited; it was rolled back.
 pub(crate) fn came_too_late(error: &LeaseError) -> bool {
-    let LeaseError::Store { source: Some(source), .. } = error else { return false };
-    source.downcast_ref::<ServerError>().is_some_and(|said| said.code == FENCE_REFUSED)
+    said(error, &[FENCE_REFUSED])
 }
 
-/// Whether the server chose this statement to end a circle of waiting that strangers had made around it; it was rolled back, and can be run
-/// again at once. A statement of this crate waits for one row and holds none, but who waits for a row keeps its place in the queue from
-/// others.
-pub(crate) fn was_victim(error: &LeaseError) -> bool {
+/// Whether the statement can be run again at once: the server chose it to end a circle of waiting that strangers had made around it, or ended
+/// the session before it read it. A statement of this crate waits for one row and holds none, but who waits for a row keeps its place in
+/// the queue from others.
+pub(crate) fn may_run_again(error: &LeaseError) -> bool {
+    said(error, &["40P01", "40001", IDLE_SESSION_ENDED])
+}
+
+/// Whether the server had ended the session before it read the statement.
+pub(crate) fn session_had_ended(error: &LeaseError) -> bool {
+    said(error, &[IDLE_SESSION_ENDED])
+}
+
+const IDLE_SESSION_ENDED: &str = "57P05";
+
+fn said(error: &LeaseError, codes: &[&str]) -> bool {
     let LeaseError::Store { source: Some(source), .. } = error else { return false };
-    source.downcast_ref::<ServerError>().is_some_and(|said| matches!(said.code.as_str(), "40P01" | "40001"))
+    source.downcast_ref::<ServerError>().is_some_and(|said| codes.contains(&said.code.as_str()))
 }
 
 /// The error of a statement that was sent.
@@ -85,7 +95,9 @@ pub(crate) fn of_statement(operation: Operation, namespace: &Namespace, error: s
             source,
         },
         // The server ended an idle session before it read the statement.
-        "57P05" => LeaseError::Store { operation, reason, effect: Effect::None, advice: Advice::TryAgain, source },
+        IDLE_SESSION_ENDED => {
+            LeaseError::Store { operation, reason, effect: Effect::None, advice: Advice::TryAgain, source }
+        }
         // Ended by an administrator, or by a crash: the commit may have been made.
         _ if code.starts_with("57P") || code.starts_with("08") || severity_ends_session(severity) => {
             LeaseError::Connection { operation, reason, effect: Effect::Unknown, source }

@@ -1,7 +1,7 @@
 //! Ending somebody else's grant, on an operator's order.
 
 use crate::backend::{PostgresBackend, ROUNDS, SPENT_AT_LEAST, busy, millis};
-use crate::error::{came_too_late, was_victim};
+use crate::error::{came_too_late, may_run_again};
 use lease_core::{ForceRelease, Forced, LeaseError, Operation};
 
 impl PostgresBackend {
@@ -18,7 +18,7 @@ impl PostgresBackend {
             let answer: Result<(String, Option<i64>), LeaseError> = call.row(&mut checkout, query).await;
             let (outcome, live) = match answer {
                 // The grant ended while the statement waited for its row, or strangers waited in a circle around it: nothing was done.
-                Err(error) if came_too_late(&error) || was_victim(&error) => continue,
+                Err(error) if came_too_late(&error) || may_run_again(&error) => continue,
                 answer => answer?,
             };
             match (outcome.as_str(), live) {

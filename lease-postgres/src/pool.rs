@@ -6,7 +6,7 @@
 
 use crate::claims::Facts;
 use crate::config::{PostgresConfig, SetUp};
-use crate::error::{no_session, of_statement};
+use crate::error::{no_session, of_statement, session_had_ended};
 use crate::opening::{Opening, opened};
 use crate::set_up::Part;
 use crate::wire::Statements;
@@ -217,6 +217,15 @@ impl<'a> Call<'a> {
         rows.into_iter().next().ok_or_else(|| self.failed(sqlx::Error::RowNotFound))
     }
 
+    /// Another connection, when the server had ended the session of the one before.
+    async fn reconnect(&self, checkout: &mut Checkout<'_>) -> Result<(), LeaseError> {
+        if checkout.connection.is_none() {
+            let opening = self.pool.idle_or_new(self.limit, self.set_up);
+            checkout.connection = Some(self.bound(Effect::None, opening).await.map_err(without_effect)?);
+        }
+        Ok(())
+    }
+
     /// Runs a statement and settles the connection: closed unless the server gave a definite answer. A statement that only reads has no
     /// effect, whatever became of it.
     pub(crate) async fn rows<T>(
@@ -227,6 +236,7 @@ impl<'a> Call<'a> {
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
     {
+        self.reconnect(checkout).await?;
         let answer = self
             .bound(Effect::Unknown, async {
                 query.fetch_all(checkout.use_connection()?).await.map_err(|error| self.failed(error))
@@ -273,6 +283,10 @@ impl Checkout<'_> {
         match &answer {
             Ok(_) => self.settled = true,
             Err(error) if error.kind() == ErrorKind::Transport => self.pool.forget_idle(),
+            Err(error) if session_had_ended(error) => {
+                self.pool.forget_idle();
+                self.connection = None;
+            }
             // The tables are gone: the next connection looks at them anew, and creates them if it may.
             Err(LeaseError::NotSetUp { .. }) => self.pool.forget_checked(),
             Err(error) => self.settled = error.effect() == Effect::None,

@@ -78,6 +78,22 @@ async fn a_server_that_ends_idle_sessions_at_once_costs_no_lease() {
     take(&other, "r", 60_000).await;
 }
 
+/// A session that ended just now looks alive to the client until it sends: the statement was not read, so another session gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_ended_a_moment_ago_costs_no_call() {
+    let server = own(&[("idle_session_timeout", "40ms")]);
+    let (holder, other) = (connect(&server, "ended").await, connect(&server, "ended").await);
+    for round in 0..8 {
+        let lease = take(&holder, &format!("r{round}"), 60_000).await;
+        sleep_ms(80).await;
+        assert!(matches!(holder.renew(&lease).await.unwrap(), Renewal::Renewed(_)));
+        assert!(is_held(&other, &format!("r{round}")).await);
+        sleep_ms(80).await;
+        assert_eq!(holder.release(&lease).await.unwrap(), Release::Released);
+        sleep_ms(80).await;
+    }
+}
+
 /// As many holders as the application has connections, each in a transaction of its own, and each calls the backend meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_holders_as_connections_all_get_their_work_done() {
