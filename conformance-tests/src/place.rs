@@ -1,15 +1,17 @@
 //! The default place: a guarded destination in memory.
 
-use crate::subject::{Place, ServerControl, TestDestination};
+use crate::subject::{Place, ServerControl, TestDestination, Unfenced};
 use lease_core::memory::MemoryDestination;
-use lease_core::{Authority, Claims, FencingToken, GuardError, GuardedDestination, ResourceName, Stored};
+use lease_core::plain::{IdempotencyKey, Once, Version};
+use lease_core::{Authority, Claims, FencingToken, GuardError, GuardedDestination, LeaseError, ResourceName, Stored};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Guarded destinations in memory, one per namespace. They can only be opened in this process.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryPlace {
     destinations: Arc<Mutex<HashMap<String, MemoryDestination>>>,
+    unfenced: Arc<Mutex<HashMap<String, Table>>>,
 }
 
 impl MemoryPlace {
@@ -38,6 +40,11 @@ impl Place for MemoryPlace {
         let mut destinations = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
         let destination = destinations.entry(namespace.to_owned()).or_default();
         Ok(Arc::new(InMemory(destination.clone())))
+    }
+
+    fn unfenced(&self, namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        let mut tables = self.unfenced.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::new(tables.entry(namespace.to_owned()).or_default().clone()))
     }
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
@@ -104,5 +111,64 @@ impl TestDestination for InMemory {
         _value: &str,
     ) -> Option<Result<(), GuardError>> {
         None
+    }
+}
+
+/// Data that are written without a token. One lock is one transaction.
+#[derive(Clone, Debug, Default)]
+struct Table(Arc<Mutex<Rows>>);
+
+#[derive(Debug, Default)]
+struct Rows {
+    texts: HashMap<ResourceName, (u64, String)>,
+    once: HashMap<IdempotencyKey, String>,
+}
+
+impl Table {
+    /// A panic of another user left nothing half done.
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait::async_trait]
+impl Unfenced for Table {
+    async fn set_up(&self) -> Result<(), LeaseError> {
+        Ok(())
+    }
+
+    async fn read(&self, resource: &ResourceName) -> Result<(Version, String), LeaseError> {
+        let (version, text) = self.rows().texts.get(resource).cloned().unwrap_or_default();
+        Ok((Version::new(version), text))
+    }
+
+    async fn write_at(&self, resource: &ResourceName, read: Version, text: &str) -> Result<bool, LeaseError> {
+        let mut rows = self.rows();
+        let row = rows.texts.entry(resource.clone()).or_default();
+        let fits = row.0 == read.number();
+        if fits {
+            *row = (row.0.saturating_add(1), text.to_owned());
+        }
+        Ok(fits)
+    }
+
+    async fn add_once(
+        &self,
+        resource: &ResourceName,
+        key: &IdempotencyKey,
+        text: &str,
+    ) -> Result<Option<Once>, LeaseError> {
+        let mut rows = self.rows();
+        if let Some(before) = rows.once.get(key) {
+            return Ok((before == text).then_some(Once::Before));
+        }
+        rows.once.insert(key.clone(), text.to_owned());
+        rows.texts.entry(resource.clone()).or_default().1.push_str(text);
+        Ok(Some(Once::First))
+    }
+
+    async fn add(&self, resource: &ResourceName, text: &str) -> Result<(), LeaseError> {
+        self.rows().texts.entry(resource.clone()).or_default().1.push_str(text);
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! What is tested: a lease backend on some store, and the destinations that stale writes are sent to.
 
 use crate::faults::{FaultBench, HandEdit, at_calls};
+use lease_core::plain::{IdempotencyKey, Once, Version};
 use lease_core::{GuardError, GuardedDestination, LeaseBackend, LeaseError, ResourceName};
 use std::future::Future;
 use std::pin::Pin;
@@ -138,6 +139,31 @@ pub trait TestDestination: GuardedDestination {
     ) -> Option<Result<(), GuardError>>;
 }
 
+/// Data that are written without a token, by the plain alternatives to a guard, each write in one transaction with its condition. The data of a
+/// resource are one text, empty at first.
+#[async_trait::async_trait]
+pub trait Unfenced: std::fmt::Debug + Send + Sync {
+    /// Creates the tables where they are missing.
+    async fn set_up(&self) -> Result<(), LeaseError>;
+
+    /// The version, and then the text.
+    async fn read(&self, resource: &ResourceName) -> Result<(Version, String), LeaseError>;
+
+    /// Puts `text` in the place of the text if the data are still at the version `read`; says whether they were.
+    async fn write_at(&self, resource: &ResourceName, read: Version, text: &str) -> Result<bool, LeaseError>;
+
+    /// Adds `text` at the end, at most once per key, and commits whatever the answer is; `None` when it was done with another text.
+    async fn add_once(
+        &self,
+        resource: &ResourceName,
+        key: &IdempotencyKey,
+        text: &str,
+    ) -> Result<Option<Once>, LeaseError>;
+
+    /// Adds `text` at the end without a key: the negative control.
+    async fn add(&self, resource: &ResourceName, text: &str) -> Result<(), LeaseError>;
+}
+
 /// A place for stale writes: a destination kind on one server. Every mode of the two-worker test gets a namespace of its own there.
 #[async_trait::async_trait]
 pub trait Place: std::fmt::Debug + Send + Sync {
@@ -152,6 +178,12 @@ pub trait Place: std::fmt::Debug + Send + Sync {
 
     /// Opens the destination under `namespace`. Two openings of the same namespace are the same destination.
     async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError>;
+
+    /// The data under `namespace` that are written without a token; two of the same namespace are the same data. `None` unless it is overridden:
+    /// the place has none, and the cases about them have no cell there.
+    fn unfenced(&self, _namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        None
+    }
 
     /// The hands on its server, where the suite has any.
     fn server(&self) -> Option<Arc<dyn ServerControl>>;

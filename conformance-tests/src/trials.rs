@@ -79,14 +79,27 @@ pub(crate) async fn outcomes(run: Arc<Run>, case: &'static Case) -> Vec<Outcome>
                 timeline: None,
             }]
         }
-        How::AtPlace(trial) => {
-            let mut outcomes = Vec::new();
-            for place in guarded_places(&run) {
-                outcomes.push(at_place(&run, case, place, trial).await);
-            }
-            outcomes
-        }
+        How::AtPlace(trial) => at_places(&run, case, guarded_places(&run), trial).await,
+        How::AtUnfenced(trial) => at_places(&run, case, unfenced_places(&run), trial).await,
     }
+}
+
+async fn at_places(
+    run: &Arc<Run>,
+    case: &Case,
+    places: Vec<&Arc<dyn Place>>,
+    trial: fn(AtPlace) -> cases::Trial,
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for place in places {
+        outcomes.push(at_place(run, case, place, trial).await);
+    }
+    outcomes
+}
+
+/// Where the plain alternatives run: wherever there are any. Nothing is made under the namespace that is asked with, so it is always the same one.
+fn unfenced_places(run: &Run) -> Vec<&Arc<dyn Place>> {
+    run.places.iter().filter(|place| place.unfenced("asked_only").is_some()).collect()
 }
 
 /// Where destination cases run: at the lease's own store, since every kind is some backend's own; where none of the places is that, at

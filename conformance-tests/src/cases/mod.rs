@@ -15,6 +15,7 @@ mod http;
 mod look;
 mod names;
 mod pause;
+mod plain;
 mod release;
 mod renew;
 mod restart;
@@ -99,6 +100,8 @@ pub(crate) enum How {
     Alone(fn(Stage) -> Trial),
     /// At a destination, by itself.
     AtPlace(fn(AtPlace) -> Trial),
+    /// At every place that has data which are written without a token, whichever backend's own it is.
+    AtUnfenced(fn(AtPlace) -> Trial),
 }
 
 /// Every case there is, in the order of the report.
@@ -112,6 +115,7 @@ pub fn cases() -> &'static [CaseInfo] {
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
     [
         pause::CASES,
+        plain::CASES,
         exclusion::CASES,
         expiry::CASES,
         renew::CASES,

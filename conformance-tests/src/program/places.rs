@@ -4,7 +4,7 @@ use super::servers::Home;
 use super::tidy::Tidy;
 use super::{Backend, stores};
 use crate::MemoryPlace;
-use crate::subject::{Place, ServerControl, TestDestination};
+use crate::subject::{Place, ServerControl, TestDestination, Unfenced};
 use lease_core::GuardError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,6 +61,13 @@ impl Place for StorePlace {
         stores::destination(&url).await
     }
 
+    fn unfenced(&self, namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        let url = self.url_of(namespace);
+        let data = stores::unfenced(&url)?;
+        self.tidy.destination(&url);
+        Some(data)
+    }
+
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         self.home.control.clone()
     }
@@ -92,6 +99,10 @@ impl Place for OwnMemory {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
         self.0.open(namespace).await
+    }
+
+    fn unfenced(&self, namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        self.0.unfenced(namespace)
     }
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {

@@ -19,7 +19,7 @@ mod sqlite;
 mod raw;
 
 use super::Failure;
-use crate::subject::{PlainWriter, ServerControl, TestDestination};
+use crate::subject::{PlainWriter, ServerControl, TestDestination, Unfenced};
 use lease_core::{GuardError, LeaseError, ResourceName};
 use std::sync::Arc;
 
@@ -35,6 +35,17 @@ pub(crate) async fn destination(url: &str) -> Result<Arc<dyn TestDestination>, G
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(postgres::Destination::open(url).await?)),
         other => Err(compiled_out(other).into()),
+    }
+}
+
+/// The data in the store at `url` that are written without a token; `None` where the store's crate has no helpers for that.
+pub(crate) fn unfenced(url: &str) -> Option<Arc<dyn Unfenced>> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Some(Arc::new(sqlite::Tokenless::new(url))),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Some(Arc::new(postgres::Tokenless::new(url))),
+        _ => None,
     }
 }
 
@@ -91,7 +102,10 @@ pub(crate) async fn purge_leases(url: &str) -> Result<(), LeaseError> {
 pub(crate) async fn purge_destination(url: &str) -> Result<(), LeaseError> {
     match scheme(url) {
         #[cfg(feature = "sqlite")]
-        "sqlite" => lease_sqlite::SqliteDestination::connect(url).await?.purge().await,
+        "sqlite" => {
+            lease_sqlite::SqliteDestination::connect(url).await?.purge().await?;
+            sqlite::Tokenless::new(url).purge().await
+        }
         #[cfg(any(feature = "redis", feature = "redis-fred"))]
         "redis" | "rediss" | "redis+fred" | "rediss+fred" => {
             lease_redis::RedisDestination::connect(url).await?.purge().await
@@ -99,7 +113,11 @@ pub(crate) async fn purge_destination(url: &str) -> Result<(), LeaseError> {
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => lease_etcd::EtcdDestination::connect(url).await?.purge().await,
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => lease_postgres::PostgresDestination::connect(url).await?.purge().await,
+        "postgres" | "postgresql" => {
+            // The schema goes with the last of its tables.
+            postgres::Tokenless::new(url).purge().await?;
+            lease_postgres::PostgresDestination::connect(url).await?.purge().await
+        }
         other => Err(compiled_out(other)),
     }
 }

@@ -1,5 +1,7 @@
 //! `PostgreSQL`: the guard in the caller's own transaction, and careless writes by the client `sqlx`.
 
+mod plain;
+
 use super::raw;
 use crate::subject::{PlainWriter, TestDestination};
 use lease_core::{
@@ -7,6 +9,7 @@ use lease_core::{
     Stored,
 };
 use lease_postgres::PostgresDestination;
+pub(super) use plain::Tokenless;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Postgres, Transaction};
 

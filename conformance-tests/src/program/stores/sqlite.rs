@@ -1,12 +1,15 @@
 //! `SQLite`: the guard's transaction for the caller's own statements, careless writes by the client `sqlx`, and the death of a process that
 //! has the file open.
 
+mod plain;
+
 use super::raw;
 use crate::subject::{PlainWriter, ServerControl, TestDestination};
 use lease_core::{
     Authority, Claims, FencingToken, GuardError, GuardedDestination, LeaseError, Operation, ResourceName, Stored,
 };
 use lease_sqlite::{SqliteConfig, SqliteDestination};
+pub(super) use plain::Tokenless;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 use std::io::{BufRead as _, BufReader};
