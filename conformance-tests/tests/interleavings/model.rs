@@ -65,8 +65,10 @@ pub(crate) enum Rule {
     LandedThoughRefused,
     /// A write that was committed is not there.
     LostCommit,
-    /// A write landed that was not wholly before a newer one's admission.
+    /// A write landed though a newer grant's mark was committed, or its authority was not trusted any more.
     StaleLanded,
+    /// A write of another grant landed between a transaction's admission and its commit.
+    Overtaken,
     /// The mark is not that of the last transaction that landed.
     WrongMark,
     /// The content is not that of the last transaction that landed.
@@ -255,11 +257,12 @@ impl Reference {
         let admitted_at = self.transactions[actor].admitted_at.unwrap_or(place);
         let overtaken = |other: &Transaction| other.landed.is_some_and(|at| at > admitted_at);
         let same = |other: usize| ground.tokens[other] == *token;
-        // Nobody else may land, and no other authority be trusted, between an admission and its commit.
-        if self.verdict(token).is_err()
-            || self.transactions.iter().enumerate().any(|(i, other)| i != actor && !same(i) && overtaken(other))
-        {
+        if self.verdict(token).is_err() {
             broken.push(Rule::StaleLanded);
+        }
+        // The mark is the lock: nobody else may land between an admission and its commit.
+        if self.transactions.iter().enumerate().any(|(i, other)| i != actor && !same(i) && overtaken(other)) {
+            broken.push(Rule::Overtaken);
         }
         self.transactions[actor].landed = Some(place);
         self.marks.insert(token.authority().as_str().into(), (token.value(), token.grant()));

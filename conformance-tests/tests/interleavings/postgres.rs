@@ -8,7 +8,9 @@ use lease_postgres::{PostgresDestination, PostgresGuard};
 use lease_servers::{PostgresSetup, Server};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Row as _, Transaction};
+use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -21,6 +23,9 @@ enum Guard {
     /// Raises the mark in a transaction of its own after the commit.
     MarksLater,
 }
+
+/// Replacements in the text of the crate's statements.
+type Edits = &'static [(&'static str, &'static str)];
 
 /// One session with its program's state.
 struct Session {
@@ -201,14 +206,26 @@ struct Lane {
     count: u64,
 }
 
+/// Longer than any machine is slow.
+const PATIENCE: Duration = Duration::from_mins(5);
+
 async fn one_session(server: &Server) -> PgPool {
     // Nothing may be sent on the session that the schedule does not send.
-    PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(server.url()).await.unwrap()
+    PgPoolOptions::new()
+        .max_connections(1)
+        .test_before_acquire(false)
+        .acquire_timeout(PATIENCE)
+        .connect(server.url())
+        .await
+        .unwrap()
 }
 
 impl Lane {
     async fn open(server: &Server, namespace: &str, edits: &[(&str, &str)]) -> Self {
-        let url = format!("{}?namespace={namespace}&call_timeout_ms=60000&max_connections=1", server.url());
+        let url = format!(
+            "{}?namespace={namespace}&call_timeout_ms=60000&connect_timeout_ms=60000&max_connections=1",
+            server.url()
+        );
         let destination = PostgresDestination::connect_edited(&url, edits).await.unwrap();
         destination.adopt(None, &Authority::parse(FIRST).unwrap()).await.unwrap();
         let admin = one_session(server).await;
@@ -247,10 +264,11 @@ impl Lane {
         let name = format!("r{}", self.count);
         let mut prepare = format!("INSERT INTO {{s}}.content VALUES ('{name}', {NOBODY});");
         if let Some((value, grant)) = scene.base {
-            prepare += &format!("INSERT INTO {{s}}.mark VALUES ('{name}', '{FIRST}', {value}, '{}');", grant.to_hex());
+            let grant = grant.to_hex();
+            write!(prepare, "INSERT INTO {{s}}.mark VALUES ('{name}', '{FIRST}', {value}, '{grant}');").unwrap();
         }
         if scene.tokens.len() > 2 || scene.name.starts_with("adopt") {
-            prepare += &format!("UPDATE {{s}}.trusted SET authority = '{FIRST}';");
+            write!(prepare, "UPDATE {{s}}.trusted SET authority = '{FIRST}';").unwrap();
         }
         self.sql(&prepare).await;
         let resource = ResourceName::parse(name).unwrap();
@@ -314,7 +332,7 @@ fn server() -> Arc<Server> {
 async fn explore(
     server: &Arc<Server>,
     label: &str,
-    edits: &'static [(&'static str, &'static str)],
+    edits: Edits,
     how: Guard,
     scenes: Vec<Scene>,
     levels: &'static [&'static str],
@@ -363,13 +381,20 @@ const STALE: &[Rule] = &[Rule::StaleLanded];
 const REFUSED: &[Rule] = &[Rule::RefusedWrongly, Rule::WrongAnswer, Rule::FailedAlone];
 
 /// Without the lock on the trusted authority, `adopt` and a writer pass each other.
-const UNLOCKED_ADOPT: &[(&str, &str)] =
-    &[(" FOR KEY SHARE", ""), ("FROM {s}.trusted t FOR UPDATE", "FROM {s}.trusted t")];
+const UNLOCKED_ADOPT: Edits = &[(" FOR KEY SHARE", ""), ("FROM {s}.trusted t FOR UPDATE", "FROM {s}.trusted t")];
 /// The mark is compared with what the statement saw when it began, not with the row that it has locked.
-const SNAPSHOT: &[(&str, &str)] = &[(
+const SNAPSHOT: Edits = &[(
     "WHERE m.value < EXCLUDED.value OR",
     "WHERE NOT EXISTS (SELECT FROM {s}.mark x WHERE x.name = $1 AND x.value > $4) OR",
 )];
+
+const EQUAL: Edits = &[(" AND m.grant_id = EXCLUDED.grant_id)", ")")];
+const SECOND_WRITE: Edits = &[(" OR (m.value = EXCLUDED.value AND m.grant_id = EXCLUDED.grant_id)", "")];
+const SWALLOWED: Edits = &[("ELSE {s}.refuse_guard($1) END", "ELSE '' END")];
+const FORGETS: Edits = &[("WHERE m.value < EXCLUDED.value OR", "WHERE true OR")];
+
+/// One sabotage: its name, the edits of the statements, the guard, where it is looked for, and what has to be found.
+type Saboteur = (&'static str, Edits, Guard, Vec<Scene>, &'static [Rule]);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_saboteurs_are_found() {
@@ -378,18 +403,14 @@ async fn postgres_saboteurs_are_found() {
     let stale = || vec![scenes::both_commit(), scenes::both_commit().with_base()];
     let after = || vec![scenes::both_commit().with_after()];
     let conflict = || vec![scenes::conflict()];
-    let same = [(" AND m.grant_id = EXCLUDED.grant_id)", ")")];
-    let second = [(" OR (m.value = EXCLUDED.value AND m.grant_id = EXCLUDED.grant_id)", "")];
-    let swallowed = [("ELSE {s}.refuse_guard($1) END", "ELSE '' END")];
-    let forgets = [("WHERE m.value < EXCLUDED.value OR", "WHERE true OR")];
-    let saboteurs: [(&str, &'static [(&str, &str)], Guard, Vec<Scene>, &[Rule]); 8] = [
+    let saboteurs: [Saboteur; 8] = [
         ("snapshot", SNAPSHOT, Guard::Crate, stale(), STALE),
         ("looks", &[], Guard::LooksFirst, stale(), STALE),
         ("later", &[], Guard::MarksLater, after(), STALE),
-        ("equal", Box::leak(Box::new(same)), Guard::Crate, conflict(), STALE),
-        ("second", Box::leak(Box::new(second)), Guard::Crate, stale(), REFUSED),
-        ("swallowed", Box::leak(Box::new(swallowed)), Guard::Crate, stale(), STALE),
-        ("forgets", Box::leak(Box::new(forgets)), Guard::Crate, stale(), STALE),
+        ("equal", EQUAL, Guard::Crate, conflict(), STALE),
+        ("second", SECOND_WRITE, Guard::Crate, stale(), REFUSED),
+        ("swallowed", SWALLOWED, Guard::Crate, stale(), STALE),
+        ("forgets", FORGETS, Guard::Crate, stale(), STALE),
         ("adopt", UNLOCKED_ADOPT, Guard::Crate, scenes::adopted(), STALE),
     ];
     for (name, edits, how, scenes, rules) in saboteurs {

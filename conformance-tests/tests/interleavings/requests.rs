@@ -424,7 +424,7 @@ async fn memory_is_right_in_every_order() {
 async fn redis_is_right_in_every_order() {
     let server = lease_servers::redis(&RedisSetup { append_fsync: "no", ..RedisSetup::default() }).unwrap();
     let open = async |namespace: &str, edits: &[(&str, &str)]| {
-        let url = format!("{}?namespace={namespace}&call_timeout_ms=60000", server.url());
+        let url = format!("{}?namespace={namespace}&call_timeout_ms=60000&connect_timeout_ms=60000", server.url());
         RedisDestination::connect_edited(&url, edits).await.unwrap()
     };
     let site = Site::new(open("honest", &[]).await);
@@ -490,7 +490,7 @@ mod etcd {
         let server = lease_servers::etcd(&lease_servers::EtcdSetup::default()).unwrap();
         let raw = Client::connect([format!("127.0.0.1:{}", server.port())], None).await.unwrap();
         let open = async |namespace: &str, edits: &[(&str, &str)]| {
-            let url = format!("{}?namespace={namespace}&call_timeout_ms=60000", server.url());
+            let url = format!("{}?namespace={namespace}&call_timeout_ms=60000&connect_timeout_ms=60000", server.url());
             EtcdDestination::connect_edited(&url, edits).await.unwrap()
         };
         let with_own = |destination: EtcdDestination| {

@@ -10,6 +10,7 @@ use lease_sqlite::{GuardedTransaction, SqliteDestination};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _, SqliteConnection};
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -227,7 +228,7 @@ impl Lane {
             destinations.push(SqliteDestination::connect_edited(&url("60000"), edits).await.unwrap());
         }
         destinations[0].adopt(None, &Authority::parse(FIRST).unwrap()).await.unwrap();
-        let patient = Duration::from_secs(60);
+        let patient = Duration::from_mins(1);
         let mut admin = plain(path, patient).await;
         let tables = "CREATE TABLE content (name TEXT PRIMARY KEY, actor INTEGER);
              CREATE TABLE landed (name TEXT, actor INTEGER); CREATE INDEX by_name ON landed (name)";
@@ -250,10 +251,10 @@ impl Lane {
         self.count += 1;
         let name = format!("r{}", self.count);
         let mut prepare = format!("BEGIN IMMEDIATE; INSERT INTO content VALUES ('{name}', {NOBODY});");
-        prepare += &format!("UPDATE leasehold_guard SET authority = '{FIRST}';");
+        write!(prepare, "UPDATE leasehold_guard SET authority = '{FIRST}';").unwrap();
         if let Some((value, grant)) = scene.base {
             let grant = grant.to_hex();
-            prepare += &format!("INSERT INTO leasehold_mark VALUES ('{name}', '{FIRST}', {value}, '{grant}');");
+            write!(prepare, "INSERT INTO leasehold_mark VALUES ('{name}', '{FIRST}', {value}, '{grant}');").unwrap();
         }
         sqlx::raw_sql(AssertSqlSafe(prepare + "COMMIT")).execute(&mut self.admin).await.unwrap();
         let resource = ResourceName::parse(name).unwrap();
@@ -330,7 +331,9 @@ async fn explore(edits: &'static [(&'static str, &'static str)], how: Guard, sce
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite_is_right_in_every_interleaving() {
     let begun = std::time::Instant::now();
-    let tally = explore(&[], Guard::Crate, scenes::all()).await;
+    // Of two that wait for the file, SQLite chooses, and their answers do not tell whom: so no scene with three.
+    let pairs = scenes::all().into_iter().filter(|scene| scene.programs.len() == 2).collect();
+    let tally = explore(&[], Guard::Crate, pairs).await;
     println!("sqlite: {tally} in {:?}", begun.elapsed());
     tally.assert_honest();
     assert_eq!(tally.try_again, 0, "whoever waits for the lock gets it");
