@@ -137,3 +137,71 @@ impl Recorder {
         change(&mut self.timeline.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
+
+impl Timeline {
+    /// From when until when two lanes had a [`Held`](SpanKind::Held) span at once, which a lease is there to prevent: in order, those that
+    /// touch as one.
+    #[must_use]
+    pub fn two_holders(&self) -> Vec<(f64, f64)> {
+        let held: Vec<&Span> = self.spans.iter().filter(|span| span.kind == SpanKind::Held).collect();
+        let mut found: Vec<(f64, f64)> = Vec::new();
+        for (at, one) in held.iter().enumerate() {
+            for other in held.iter().skip(at).filter(|other| other.lane != one.lane) {
+                let (from, until) = (one.from_ms.max(other.from_ms), one.until_ms.min(other.until_ms));
+                if until > from {
+                    found.push((from, until));
+                }
+            }
+        }
+        found.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut joined: Vec<(f64, f64)> = Vec::new();
+        for (from, until) in found {
+            match joined.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(until),
+                _ => joined.push((from, until)),
+            }
+        }
+        joined
+    }
+
+    /// The lanes: those that are named, then any others that something lies on.
+    #[must_use]
+    pub fn all_lanes(&self) -> Vec<&str> {
+        let mut lanes: Vec<&str> = Vec::new();
+        let used = self.spans.iter().map(|span| &span.lane).chain(self.marks.iter().map(|mark| &mark.lane));
+        for lane in self.lanes.iter().chain(used) {
+            if !lanes.contains(&lane.as_str()) {
+                lanes.push(lane);
+            }
+        }
+        lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(lane: &str, from_ms: f64, until_ms: f64) -> Span {
+        Span { lane: lane.to_owned(), from_ms, until_ms, kind: SpanKind::Held, label: String::new() }
+    }
+
+    fn with(spans: Vec<Span>) -> Timeline {
+        Timeline { lanes: vec!["A".to_owned()], spans, ..Timeline::default() }
+    }
+
+    #[test]
+    fn two_holders_are_two_lanes_at_once() {
+        assert_eq!(with(vec![held("A", 0.0, 10.0), held("B", 10.0, 20.0)]).two_holders(), []);
+        assert_eq!(with(vec![held("A", 0.0, 10.0), held("A", 5.0, 20.0)]).two_holders(), [], "one that has renewed");
+        let stopped = Span { kind: SpanKind::Stopped, ..held("B", 5.0, 20.0) };
+        assert_eq!(with(vec![held("A", 0.0, 10.0), stopped]).two_holders(), []);
+        let all = vec![held("C", 18.0, 30.0), held("B", 5.0, 20.0), held("A", 0.0, 19.0), held("D", 40.0, 41.0)];
+        assert_eq!(with(all).two_holders(), [(5.0, 20.0)]);
+    }
+
+    #[test]
+    fn a_lane_without_a_name_in_the_list_is_shown_all_the_same() {
+        assert_eq!(with(vec![held("A", 0.0, 1.0), held("B", 0.0, 1.0)]).all_lanes(), ["A", "B"]);
+    }
+}

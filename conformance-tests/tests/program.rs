@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end by a panic")]
 
+use lease_conformance::timeline::{MarkKind, SpanKind, Timeline};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -56,7 +58,7 @@ fn a_usage_error_exits_64_and_says_what_to_write() {
 
 #[test]
 fn a_report_that_could_not_be_written_is_found_before_the_run() {
-    for option in ["--json", "--markdown"] {
+    for option in ["--json", "--markdown", "--html", "--junit"] {
         let output = program(&[SMALL, &[option, "/nowhere/report"]].concat());
         assert_eq!((status(&output), stdout(&output)), (3, ""));
         assert!(stderr(&output).contains("no folder /nowhere"), "{}", stderr(&output));
@@ -126,6 +128,8 @@ fn a_run_on_memory_and_sqlite_is_green_and_its_report_is_whole() {
     assert!(cells.iter().all(|cell| ["case", "backend", "verdict"].iter().all(|key| cell[key].is_string())));
     the_stale_write_has_its_evidence(cells);
 
+    the_pictures_show_what_the_verdicts_say(cells);
+    pages_have_every_cell(&json, cells);
     renders_and_differs(&output, &json, &markdown);
 }
 
@@ -144,6 +148,57 @@ fn the_stale_write_has_its_evidence(cells: &[Value]) {
         assert!(token("token_a") < token("token_b"));
         assert!(evidence["content_after"].is_string() && !evidence["mark_after"].is_null());
     }
+}
+
+/// Every stale write that landed has a picture, and one that was refused, on each backend; and no picture has two holders.
+fn the_pictures_show_what_the_verdicts_say(cells: &[Value]) {
+    let mut guarded = Vec::new();
+    for cell in cells.iter().filter(|cell| cell["case"].as_str().unwrap().starts_with("fencing/pause-past-ttl/")) {
+        let timeline: Option<Timeline> = serde_json::from_value(cell["timeline"].clone()).unwrap();
+        let landed = cell["verdict"] == "control_landed";
+        assert!(!landed || timeline.is_some(), "no picture of {cell}");
+        let Some(timeline) = timeline else { continue };
+        let has = |kind: MarkKind| timeline.marks.iter().any(|mark| mark.kind == kind);
+        assert_eq!((has(MarkKind::StaleCommitted), has(MarkKind::Refused)), (landed, !landed), "{timeline:?}");
+        assert!(has(MarkKind::Granted) && has(MarkKind::Lost), "{timeline:?}");
+        assert_eq!(timeline.two_holders(), [], "{timeline:?}");
+        let span = |kind: SpanKind, lane: &str| {
+            let mut spans = timeline.spans.iter();
+            spans.find(|span| span.kind == kind && span.lane == lane).unwrap()
+        };
+        let (a, b) = (span(SpanKind::Held, "worker A"), span(SpanKind::Held, "worker B"));
+        let stopped = span(SpanKind::Stopped, "worker A");
+        assert!(stopped.from_ms > a.from_ms && stopped.from_ms < a.until_ms && stopped.until_ms > b.from_ms);
+        if !landed {
+            guarded.push(cell["backend"].as_str().unwrap());
+        }
+    }
+    assert_eq!(guarded, ["memory", "sqlite"], "one to compare with for each");
+}
+
+/// The pages that are made of a report: each cell is there, and each link leads somewhere.
+fn pages_have_every_cell(json: &Path, cells: &[Value]) {
+    let [page, xml, folder] = ["page.html", "junit.xml", "pictures"].map(|name| json.with_file_name(name));
+    let [page_at, xml_at, folder_at] = [&page, &xml, &folder].map(|path| path.to_str().unwrap());
+    let output = program(&["render", json.to_str().unwrap(), "--html", page_at, "--junit", xml_at, "--svg", folder_at]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("page in ") && stdout(&output).lines().count() == 1, "{}", stdout(&output));
+
+    let page = std::fs::read_to_string(page).unwrap();
+    let values = |key: &str| -> BTreeSet<String> {
+        page.split(&format!(" {key}=\"")).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    };
+    let (links, ids) = (values("href"), values("id"));
+    assert!(links.iter().all(|link| ids.contains(link.strip_prefix('#').unwrap())), "{links:?}");
+    assert_eq!(page.matches("<details class=\"cell\"").count(), cells.len());
+    let bodies = page.split("<div class=\"body\" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    for id in bodies {
+        assert!(links.contains(&format!("#{id}")), "no link to {id}");
+    }
+    let drawn = cells.iter().filter(|cell| !cell["timeline"].is_null()).count();
+    assert_eq!((std::fs::read_dir(folder).unwrap().count(), page.matches("<svg").count()), (drawn, drawn));
+    assert!(drawn >= 2 * 3);
+    assert_eq!(std::fs::read_to_string(xml).unwrap().matches("<testcase").count(), cells.len());
 }
 
 /// What was printed can be rendered again from the report, and reports can be compared.

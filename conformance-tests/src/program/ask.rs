@@ -1,5 +1,6 @@
 //! What was asked for on the command line.
 
+use super::render::Pages;
 use super::{Backend, Failure, Store};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,6 +25,8 @@ pub(crate) struct RunArgs {
     /// Write the matrix as Markdown.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// Seed of every random choice. Default: a new one, which the report names.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
@@ -77,6 +80,7 @@ impl SoakArgs {
             require: self.require,
             json: self.json.clone(),
             markdown: None,
+            pages: Pages::default(),
             seed: self.seed,
             trials: 1,
             cases: Vec::new(),

@@ -1,6 +1,7 @@
 //! The command line.
 
 use super::ask::{AskedBackend, RunArgs, SoakArgs};
+use super::render::Pages;
 use super::{Failure, USAGE};
 use crate::CaseInfo;
 use crate::report::Report;
@@ -45,13 +46,18 @@ enum Command {
     },
     /// Print the public failures that the cases stand for, and what keeps each cured, as Markdown.
     Scenarios,
-    /// Print a report that an earlier run wrote with `--json`.
+    /// Print a report that an earlier run wrote with `--json`, or write pages and pictures of it.
     Render {
         /// The report.
         report: PathBuf,
-        /// In which form.
+        /// In which form it is printed, where no file is asked for.
         #[arg(long, default_value = "terminal")]
         format: Format,
+        /// Write the matrix as Markdown.
+        #[arg(long, value_name = "FILE")]
+        markdown: Option<PathBuf>,
+        #[command(flatten)]
+        pages: Pages,
     },
     /// Compare the verdicts of two reports. Exit status 1 when they differ.
     Diff {
@@ -113,7 +119,9 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
             put(&super::scenarios::markdown(&super::scenarios::scenarios()?));
             Ok(0)
         }
-        Some(Command::Render { report, format }) => render(&report, format),
+        Some(Command::Render { report, format, markdown, pages }) => {
+            render(&report, format, markdown.as_deref(), &pages)
+        }
         Some(Command::Diff { before, after }) => Ok(super::diff::print(&load(&before)?, &load(&after)?)),
         Some(Command::Readme { readme, report, check }) => super::readme::run(&readme, &load(&report)?, check),
         Some(Command::Worker) => super::opener::work(),
@@ -153,8 +161,22 @@ fn explain(prefix: &str) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn render(report: &Path, format: Format) -> Result<u8, Failure> {
+fn render(report: &Path, format: Format, markdown: Option<&Path>, pages: &Pages) -> Result<u8, Failure> {
+    if let Some(path) = markdown {
+        Failure::unless_writable(path)?;
+    }
+    pages.check()?;
     let report = load(report)?;
+    let mut written = Vec::new();
+    if let Some(path) = markdown {
+        std::fs::write(path, super::markdown::render(&report)).map_err(|e| Failure::file("write", path, &e))?;
+        written.push(format!("matrix in {}", path.display()));
+    }
+    written.extend(pages.write(&report, &[])?);
+    if !written.is_empty() {
+        put(&format!("{}\n", written.join("; ")));
+        return Ok(0);
+    }
     match format {
         Format::Terminal => put(&super::terminal::render(
             &report,

@@ -2,25 +2,33 @@
 
 use crate::report::Cell;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Evidence of a cell: first what happened, in order of time, then the rest.
 pub(crate) fn lines(cell: &Cell) -> Vec<String> {
+    let line = |(name, value): (String, String)| match name.strip_suffix(" ms") {
+        Some(at) if name.starts_with('+') => format!("+{:>9} ms  {value}", at.trim_start_matches('+')),
+        _ => format!("{name}: {value}"),
+    };
+    entries(&cell.evidence).into_iter().map(line).collect()
+}
+
+/// The same as names and values; the name of what happened is the time since the first of it, such as `+12.0 ms`.
+pub(crate) fn entries(evidence: &BTreeMap<String, Value>) -> Vec<(String, String)> {
     let mut instants: Vec<(i128, &str)> =
-        cell.evidence.iter().filter_map(|(key, value)| Some((instant(value)?, key.strip_suffix("_ns")?))).collect();
+        evidence.iter().filter_map(|(key, value)| Some((instant(value)?, key.strip_suffix("_ns")?))).collect();
     instants.sort_unstable();
     let begin = instants.first().map_or(0, |(at, _)| *at);
-    let mut lines: Vec<String> = instants
-        .iter()
-        .map(|(at, what)| format!("+{:>9} ms  {}", millis(at.saturating_sub(begin)), words(what)))
-        .collect();
-    lines.extend(
-        cell.evidence
+    let mut entries: Vec<(String, String)> =
+        instants.iter().map(|(at, what)| (format!("+{} ms", millis(at.saturating_sub(begin))), words(what))).collect();
+    entries.extend(
+        evidence
             .iter()
             .filter(|(key, value)| !(key.ends_with("_ns") && instant(value).is_some()))
             .filter(|(_, value)| !value.is_null())
-            .map(|(key, value)| format!("{}: {}", words(key), text(value))),
+            .map(|(key, value)| (words(key), text(value))),
     );
-    lines
+    entries
 }
 
 fn instant(value: &Value) -> Option<i128> {

@@ -25,6 +25,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     for path in args.json.iter().chain(&args.markdown) {
         Failure::unless_writable(path)?;
     }
+    args.pages.check()?;
     let plan = Plan::new(args)?;
     let expected = Expected::load(args.expected.as_deref())?;
     let progress = Arc::new(Progress::new());
@@ -223,6 +224,7 @@ fn publish(args: &RunArgs, report: &Report, mismatches: &[Mismatch], progress: &
         std::fs::write(path, markdown::render(report)).map_err(|e| Failure::file("write", path, &e))?;
         end.push(format!("matrix in {}", path.display()));
     }
+    end.extend(args.pages.write(report, mismatches)?);
     if args.quick {
         let slow = crate::cases().iter().filter(|case| case.is_slow()).count();
         end.push(format!("left out {slow} cases that take minutes: the subcommand `run` has them"));

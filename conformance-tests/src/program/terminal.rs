@@ -7,11 +7,12 @@ use super::itself;
 use super::layout;
 use super::matrix::{self, Mode};
 use super::paint::{Paint, Tone};
+use super::story;
 use crate::report::{Cell, Report, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tables of the matrix: modes side by side, so that each table fits the width of a terminal.
-const TABLES: &[(&str, &[Mode])] = &[
+pub(super) const TABLES: &[(&str, &[Mode])] = &[
     ("Nothing checks the write (controls: it has to land)", &[matrix::UNCHECKED, matrix::PLAIN, matrix::NEITHER]),
     ("Something checks the write", &[matrix::NATIVE, matrix::GUARDED, matrix::SEALED]),
     ("A careless writer, and A's lease", &[matrix::IGNORED, matrix::KNOWS, matrix::RENEWS, matrix::LEAVES]),
@@ -188,7 +189,7 @@ fn findings(report: &Report, mismatches: &[Mismatch], paint: Paint) -> String {
     out
 }
 
-fn needs_a_look(verdict: Verdict) -> bool {
+pub(super) fn needs_a_look(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Broken | Verdict::ControlFailed | Verdict::Unproven | Verdict::Unclaimed)
 }
 
@@ -213,12 +214,18 @@ fn finding(report: &Report, cell: &Cell, mismatch: Option<&Mismatch>, with_evide
             line(&mut out, &format!("    {evidence}"));
         }
     }
+    if let Some(timeline) = &cell.timeline {
+        line(&mut out, "  what happened:");
+        for event in story::lines(timeline) {
+            line(&mut out, &format!("    {event}"));
+        }
+    }
     line(&mut out, &format!("  repeat: {}", repeat(report, cell)));
     out
 }
 
 /// The command that runs this cell again with the same choices.
-fn repeat(report: &Report, cell: &Cell) -> String {
+pub(super) fn repeat(report: &Report, cell: &Cell) -> String {
     let separate = cell.destination.as_deref().and_then(super::Store::from_name);
     let destination = separate.map_or_else(String::new, |store| format!(" --destination {store}"));
     let (backend, case, trials, seed) = (&cell.backend, &cell.case, cell.trials.max(1), report.seed);
@@ -255,6 +262,34 @@ mod tests {
         let mut cells = vec![cell("native-live-owner", None), cell("knows-at-first-touch", None)];
         cells.extend(writes.iter().flat_map(|case| places.map(|place| cell(case, place))));
         Report { backends: vec![backend("redis"), backend("redis-fred")], cells, ..Report::default() }
+    }
+
+    #[test]
+    fn a_red_cell_shows_what_happened_and_how_to_repeat_it() {
+        let mut report = report();
+        let mark = |at_ms, kind, label: &str| crate::timeline::Mark {
+            lane: "A".to_owned(),
+            at_ms,
+            kind,
+            label: label.to_owned(),
+        };
+        let marks = vec![
+            mark(1.0, crate::timeline::MarkKind::Granted, "granted"),
+            mark(2_400.0, crate::timeline::MarkKind::StaleCommitted, "A's stale write LANDS"),
+        ];
+        for cell in report.cells.iter_mut().take(1) {
+            cell.verdict = Verdict::Broken;
+            cell.timeline = Some(crate::timeline::Timeline { marks: marks.clone(), ..Default::default() });
+        }
+        let text = render(&report, &[], Paint::Plain, 80);
+        let (_, after) = text.split_once("  what happened:\n").unwrap();
+        let lines: Vec<_> = after.lines().take(3).collect();
+        assert_eq!(lines[..2], ["        1.0 ms  A  + granted", "    2,400.0 ms  A  !! A's stale write LANDS"]);
+        assert!(lines[2].starts_with("  repeat: ") && lines[2].contains(" --seed 0"), "{after}");
+        for cell in &mut report.cells {
+            cell.verdict = Verdict::Kept;
+        }
+        assert!(!render(&report, &[], Paint::Plain, 80).contains("what happened"), "only where somebody has to look");
     }
 
     #[test]

@@ -172,6 +172,7 @@ fn join(trials: Vec<Outcome>) -> Option<Outcome> {
 mod tests {
     use super::*;
     use crate::context::{Evidence, evidence};
+    use crate::timeline::Timeline;
     use lease_core::Claims;
 
     fn outcome(rule: Rule, observed: Observed, evidence: Evidence) -> Outcome {
@@ -203,6 +204,32 @@ mod tests {
         }
         let joined = all(vec![held(), not_tried()]);
         assert!(matches!(joined.observed, Observed::NotTried { .. }) && joined.rule == Rule::Core, "{joined:?}");
+    }
+
+    #[test]
+    fn pictures_are_kept_of_what_landed_of_what_was_refuted_and_of_one_guarded_destination() {
+        let drawn = |case: &'static str, destination: &str, rule: Rule, observed: Observed| Outcome {
+            case,
+            destination: Some(destination.to_owned()),
+            timeline: Some(Timeline::default()),
+            ..outcome(rule, observed, Evidence::new())
+        };
+        let held = || Observed::Held { trials: 1 };
+        let refuted = Observed::Refuted { trial: 1, finding: "landed".into() };
+        let mut outcomes = vec![
+            drawn(GUARDED, Cell::SAME_STORE, Rule::Core, held()),
+            drawn(GUARDED, "sqlite", Rule::Core, held()),
+            drawn(GUARDED, "redis", Rule::Core, held()),
+            drawn(GUARDED, "etcd", Rule::Core, refuted),
+            drawn(PLAIN, "sqlite", Rule::Control, held()),
+            drawn(SEALED, "sqlite", Rule::Core, held()),
+        ];
+        let kept = |outcomes: &[Outcome]| outcomes.iter().map(|outcome| outcome.timeline.is_some()).collect::<Vec<_>>();
+        keep_pictures(&mut outcomes);
+        assert_eq!(kept(&outcomes), [false, true, false, true, true, false]);
+        let mut only = vec![drawn(GUARDED, Cell::SAME_STORE, Rule::Core, held())];
+        keep_pictures(&mut only);
+        assert_eq!(kept(&only), [true], "where there is no other, the own store");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::target::Mode;
 use crate::timeline::{Mark, MarkKind, Span, SpanKind, Timeline};
 use crate::worker::{Answer, Reply, Told};
 use lease_core::FencingToken;
+use std::time::Duration;
 
 /// The lanes of the two workers.
 const WORKERS: [&str; 2] = ["worker A", "worker B"];
@@ -82,7 +83,9 @@ impl Scene<'_> {
     /// Milliseconds since A sent its acquire.
     fn at_ms(&self, ns: u64) -> f64 {
         let begin = self.seen.steps.first().map_or(0, |step| step.reply.began_ns);
-        std::time::Duration::from_nanos(ns.saturating_sub(begin)).as_secs_f64() * 1_000.0
+        let since = Duration::from_nanos(ns.saturating_sub(begin));
+        // To a microsecond: more figures would only be noise.
+        (since.as_secs_f64() * 1e6).round() / 1e3
     }
 
     fn spans(&self) -> Vec<Span> {
