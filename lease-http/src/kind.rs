@@ -3,16 +3,30 @@
 use http::StatusCode;
 use lease_core::Effect;
 
-/// What a [`Problem`](crate::Problem) is about. The table in the [crate's docs](crate#the-answers) has them all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ProblemKind {
+/// Makes the enum, and the list of all that the tests go through: none can be forgotten there.
+macro_rules! kinds {
+    ($($(#[$docs:meta])* $kind:ident,)+) => {
+        /// What a [`Problem`](crate::Problem) is about. The table in the [crate's docs](crate#the-answers) has them all.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ProblemKind {
+            $($(#[$docs])* $kind,)+
+        }
+
+        #[cfg(test)]
+        const ALL: &[ProblemKind] = &[$(ProblemKind::$kind),+];
+    };
+}
+
+kinds! {
     /// The request has no token.
     TokenMissing,
     /// What the header has is no token.
     TokenMalformed,
     /// The header is there more than once.
     TokenRepeated,
+    /// What the request names can't be a name or a TTL.
+    RequestInvalid,
     /// A newer grant has been here.
     Stale,
     /// Another grant with the same value has been here.
@@ -86,6 +100,9 @@ impl ProblemKind {
             Self::TokenRepeated => {
                 ("token-repeated", StatusCode::BAD_REQUEST, "There is more than one fencing token", "fix-request")
             }
+            Self::RequestInvalid => {
+                ("request-invalid", StatusCode::BAD_REQUEST, "What the request names is invalid", "fix-request")
+            }
             Self::Stale => ("stale", StatusCode::PRECONDITION_FAILED, "The fencing token is stale", "stop"),
             Self::Conflict => ("conflict", StatusCode::CONFLICT, "Two grants have the same fencing value", "stop"),
             Self::UnknownAuthority => {
@@ -108,29 +125,10 @@ impl ProblemKind {
 mod tests {
     use super::*;
 
-    const ALL: [ProblemKind; 13] = {
-        use ProblemKind::*;
-        [
-            TokenMissing,
-            TokenMalformed,
-            TokenRepeated,
-            Stale,
-            Conflict,
-            UnknownAuthority,
-            Refused,
-            AdoptConflict,
-            StoreUnavailable,
-            StoreFailed,
-            EffectUnknown,
-            TokenNotRequired,
-            TokenUnused,
-        ]
-    };
-
     #[test]
     fn the_table_in_the_docs_is_this_one() {
         let docs = include_str!("lib.rs");
-        for kind in ALL {
+        for &kind in ALL {
             let (status, effect) = (kind.status().as_u16(), format!("{:?}", kind.effect()).to_lowercase());
             let row = format!("//! | `{}` | {status} | {effect} | `{}` |", kind.id(), kind.advice());
             assert_eq!(docs.matches(&row).count(), 1, "{row}");
@@ -140,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_may_have_been_written_is_no_status_that_clients_repeat() {
-        for kind in ALL {
+        for &kind in ALL {
             let repeated = [408, 425, 429, 502, 503, 504].contains(&kind.status().as_u16());
             assert_eq!(repeated, kind.advice() == "try-again", "{kind:?}");
             assert!(!repeated || kind.effect() == Effect::None, "{kind:?}");

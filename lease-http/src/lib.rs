@@ -24,6 +24,13 @@
 //! # }
 //! ```
 //!
+//! **A token names no resource.** It says which grant of one resource is newer, and not of which one: the handler decides which resource it is
+//! checked for. Derive that from what is written, the same way in every handler and in the worker that holds the lease. A token of one
+//! resource that is checked for another may pass there, raise a mark too far, or be refused for nothing, and no check notices.
+//!
+//! Where the work goes on in a task of its own, call [`into_guard`](PresentedToken::into_guard) in the handler, before it is spawned, and move the token
+//! into the task: the layer looks whether the token reached a guard when the handler answers, and not later.
+//!
 //! Put the layer on the routes that write. Everything that passes it needs a token, so a CORS preflight or a health check has to go around it.
 //!
 //! # The header
@@ -48,6 +55,7 @@
 //! | `token-missing` | 428 | none | `send-token` | |
 //! | `token-malformed` | 400 | none | `fix-request` | |
 //! | `token-repeated` | 400 | none | `fix-request` | |
+//! | `request-invalid` | 400 | none | `fix-request` | |
 //! | `stale` | 412 | none | `stop` | `resource`, `presented`, `mark` |
 //! | `conflict` | 409 | none | `stop` | `resource`, `mark` |
 //! | `unknown-authority` | 409 | none | `stop` | `resource`, `presented_authority`, `trusted_authority` |

@@ -31,7 +31,9 @@ impl PresentedToken {
     }
 
     /// The token, for the guard of the transaction that writes: `SqliteGuard::begin`, `PostgresGuard::admit`, a guarded destination's `seal`
-    /// and `write`, and so on.
+    /// and `write`, and so on. It names no resource: give it to the guard of the one that the handler writes.
+    ///
+    /// Call it before a task is spawned for the work, not inside of it: the layer asks when the handler answers.
     #[must_use = "the layer alone is admission, not fencing: give the token to the guard of the transaction that writes"]
     pub fn into_guard(self) -> FencingToken {
         self.used.note();

@@ -155,6 +155,10 @@ impl From<&LeaseError> for Problem {
     fn from(error: &LeaseError) -> Self {
         match (error.effect(), error.advice()) {
             (Effect::Unknown, _) => Self::new(ProblemKind::EffectUnknown, READ_BACK),
+            // Refused before any store was asked, so the text is of this workspace and of the client. A configuration is nothing of the client's.
+            _ if matches!(error, LeaseError::InvalidName { .. } | LeaseError::InvalidTtl { .. }) => {
+                Self::new(ProblemKind::RequestInvalid, format!("{error}; nothing was written"))
+            }
             (Effect::None, Advice::TryAgain) => Self::new(
                 ProblemKind::StoreUnavailable,
                 "nothing was written; the same request, with the same token, may succeed later",
@@ -218,6 +222,25 @@ mod tests {
         for body in [stale, conflict, unknown, never_set, adopted] {
             assert_eq!((&body["effect"], &body["advice"]), (&"none".into(), &"stop".into()), "{body}");
         }
+    }
+
+    #[test]
+    fn a_bad_name_in_a_request_is_the_clients_to_fix() {
+        let bad_name = ResourceName::parse("").unwrap_err();
+        let bad_ttl = lease_core::Ttl::parse(Duration::ZERO).unwrap_err();
+        for error in [bad_name, bad_ttl] {
+            let body = json(&GuardError::Store(error));
+            assert_eq!((&body["status"], &body["advice"]), (&400.into(), &"fix-request".into()), "{body}");
+            assert_eq!(
+                (&body["effect"], &body["type"]),
+                (&"none".into(), &"https://docs.rs/lease-http#request-invalid".into())
+            );
+            assert!(body["detail"].as_str().unwrap().starts_with("invalid "), "{body}");
+        }
+        let config = LeaseError::InvalidConfig { reason: "s3cret-host".into() };
+        let body = json(&GuardError::Store(config));
+        assert_eq!(body["status"], 500, "no client can mend the server's configuration: {body}");
+        assert!(!body.to_string().contains("s3cret"), "{body}");
     }
 
     #[test]
