@@ -104,6 +104,7 @@ mod fence;
 mod force;
 mod guard;
 mod keys;
+mod look;
 mod once;
 mod opening;
 mod plain;

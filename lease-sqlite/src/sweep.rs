@@ -3,7 +3,7 @@
 use crate::backend::{Inner, SqliteBackend, one};
 use crate::connection::{Moment, duration_ns};
 use crate::step::Query;
-use crate::wire::SWEEP_NAMES;
+use crate::wire::Sql;
 use lease_core::{LeaseError, Operation, ResourceName};
 use sqlx::Row as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -90,3 +90,32 @@ impl Sweeper {
         self.after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The condition under which a record may be forgotten; `?5` is the retention. What carries data stays.
+const IDLE: &str = "register IS NULL AND (boot <> ?3 OR expires + ?5 <= ?4)";
+
+/// Looks at the next names after `?1` without the write lock: how many, how many of them idle, and the last one.
+pub(crate) fn survey(ns: &str) -> Sql {
+    format!(
+        "SELECT count(*) AS seen, count(*) FILTER (WHERE {IDLE}) AS idle, max(resource) AS last
+         FROM (SELECT * FROM {ns}_lease WHERE resource > ?1 ORDER BY resource LIMIT {SWEEP_NAMES})"
+    )
+    .into()
+}
+
+/// Forgets the idle names after `?1` up to `?6`. The floor is in the same transaction, so no token can go back.
+pub(crate) fn sweep(ns: &str, store: &str) -> Sql {
+    format!(
+        "{store};
+         UPDATE {ns}_store SET floor = max(floor, coalesce(
+           (SELECT max(value) FROM {ns}_lease WHERE resource > ?1 AND resource <= ?6 AND {IDLE}), 0));
+         DELETE FROM {ns}_lease WHERE resource > ?1 AND resource <= ?6 AND {IDLE};
+         SELECT changes();
+         DELETE FROM {ns}_spent WHERE boot <> ?3 OR until <= ?4;
+         COMMIT"
+    )
+    .into()
+}
+
+/// How many names one step of clean-up looks at.
+const SWEEP_NAMES: i64 = 1_000;

@@ -17,6 +17,7 @@
 
 use crate::connection::duration_ns;
 use crate::schema::Table;
+use crate::sweep::{survey, sweep};
 use lease_core::{Authority, ConnectOptions, LeaseError, Listed, LossReason, Namespace, ResourceName};
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
@@ -250,35 +251,6 @@ pub(crate) fn spent_for(granted_ttl: Duration) -> Duration {
 }
 
 const SPENT_AT_LEAST: Duration = Duration::from_secs(10);
-
-/// The condition under which a record may be forgotten; `?5` is the retention. What carries data stays.
-const IDLE: &str = "register IS NULL AND (boot <> ?3 OR expires + ?5 <= ?4)";
-
-/// Looks at the next names after `?1` without the write lock: how many, how many of them idle, and the last one.
-fn survey(ns: &str) -> Sql {
-    format!(
-        "SELECT count(*) AS seen, count(*) FILTER (WHERE {IDLE}) AS idle, max(resource) AS last
-         FROM (SELECT * FROM {ns}_lease WHERE resource > ?1 ORDER BY resource LIMIT {SWEEP_NAMES})"
-    )
-    .into()
-}
-
-/// Forgets the idle names after `?1` up to `?6`. The floor is in the same transaction, so no token can go back.
-fn sweep(ns: &str, store: &str) -> Sql {
-    format!(
-        "{store};
-         UPDATE {ns}_store SET floor = max(floor, coalesce(
-           (SELECT max(value) FROM {ns}_lease WHERE resource > ?1 AND resource <= ?6 AND {IDLE}), 0));
-         DELETE FROM {ns}_lease WHERE resource > ?1 AND resource <= ?6 AND {IDLE};
-         SELECT changes();
-         DELETE FROM {ns}_spent WHERE boot <> ?3 OR until <= ?4;
-         COMMIT"
-    )
-    .into()
-}
-
-/// How many names one step of clean-up looks at.
-pub(crate) const SWEEP_NAMES: i64 = 1_000;
 
 /// What a look found of the resource and of the attempt.
 #[derive(Debug)]
