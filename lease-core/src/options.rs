@@ -20,6 +20,11 @@ pub struct ConnectOptions {
     pub epoch: u32,
     /// How long a resource must be idle before what it left behind may be removed. URL parameter `idle_retention_ms`;
     /// default 24 hours. A server clock that is set back by more than this can let a forgotten resource's token go back.
+    ///
+    /// It may be shorter than a TTL: what safety needs is kept apart from it. An attempt that was abandoned, handed over, broken by force, or released
+    /// while a request of it may still have been on its way makes no grant, as it is remembered for two granted TTLs, at least ten seconds, whatever is
+    /// said here. What goes early is the *reason*: a holder that asks more than this after its grant has ended is told that its record is gone, not
+    /// that it was released, forced or expired. Two TTLs or more keep the reasons for those who ask late.
     pub idle_retention: Duration,
     /// The clock of deadlines. Not in the URL.
     pub clock: SharedClock,

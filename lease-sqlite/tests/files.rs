@@ -1,5 +1,5 @@
 //! What can be wrong with the file, and what the error says to do. The least-privileged account.
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail loudly")]
 
 mod support;
 
@@ -181,11 +181,8 @@ fn elsewhere(place: &Place) -> &'static str {
     ["granted", "held"].into_iter().find(|answer| text.contains(&format!("answer: {answer}"))).unwrap_or("nothing")
 }
 
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_acquires() {
-    let Some(url) = helper_url() else { return };
-    let backend = SqliteBackend::connect(&url).await.unwrap();
+async fn role_acquires(url: &str) {
+    let backend = SqliteBackend::connect(url).await.unwrap();
     let lease = try_acquire(&backend, &attempt("s", Duration::from_hours(1))).await.unwrap();
     println!("answer: {}", if lease.is_some() { "granted" } else { "held" });
 }
@@ -234,12 +231,9 @@ fn an_account_that_owns_file_and_directory_can_do_everything() {
     assert!(as_nobody("role_runs_all_operations", &place.url()).contains("all done"));
 }
 
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_runs_all_operations() {
+async fn role_runs_all_operations(url: &str) {
     use lease_core::GuardedDestination as _;
-    let Some(url) = helper_url() else { return };
-    let backend = SqliteBackend::connect(&url).await.unwrap();
+    let backend = SqliteBackend::connect(url).await.unwrap();
     let lease = acquire(&backend, "r").await;
     assert!(matches!(backend.renew(&lease).await, Ok(Renewal::Renewed(_))));
     backend.begin_fenced(&lease).await.unwrap().commit().await.unwrap();
@@ -249,7 +243,7 @@ async fn role_runs_all_operations() {
     backend.abandon(&attempt("r", TEN)).await.unwrap();
     assert_eq!(force(&backend, &acquire(&backend, "r").await).await, Forced::Ended);
     backend.clean_up().await.unwrap();
-    let destination = SqliteDestination::connect(&url).await.unwrap();
+    let destination = SqliteDestination::connect(url).await.unwrap();
     destination.adopt(None, &authority("a")).await.unwrap();
     destination.write(&name("r"), &token(1, 1), "x").await.unwrap();
     destination.purge().await.unwrap();
@@ -278,12 +272,24 @@ fn a_missing_permission_is_named_with_what_is_needed() {
     }
 }
 
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_is_refused() {
-    let Some(url) = helper_url() else { return };
-    let error = refusal(&url).await;
+async fn role_is_refused(url: &str) {
+    let error = refusal(url).await;
     assert!(matches!(error, LeaseError::MissingPrivilege { .. }), "{error}");
     assert_eq!((error.kind(), error.advice()), (ErrorKind::SetUp, Advice::Fix));
     println!("{error}");
+}
+
+/// Plays the role that this program was started for; started by nobody, it checks that a role which does not exist is no success.
+#[tokio::test]
+async fn helper_process() {
+    let Some((role, url)) = role() else {
+        assert!(!helper("role_of_nobody", "").output().unwrap().status.success());
+        return;
+    };
+    match role.as_str() {
+        "role_acquires" => role_acquires(&url).await,
+        "role_runs_all_operations" => role_runs_all_operations(&url).await,
+        "role_is_refused" => role_is_refused(&url).await,
+        other => unreachable!("there is no {other}"),
+    }
 }

@@ -1,5 +1,4 @@
-//! Several processes on one file. Each worker is a helper process: see [`helper`]. The functions that these run are called `role_…`, and are
-//! marked `#[ignore]`, since they are no tests.
+//! Several processes on one file. Each worker is a helper process: see [`helper`]. The functions that these run are called `role_…`.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -80,19 +79,16 @@ fn wait_for_line() {
     std::io::stdin().read_line(&mut line).unwrap();
 }
 
-/// A helper process's own backend; `None` where nobody started it as one.
-async fn backend() -> Option<SqliteBackend> {
-    Some(SqliteBackend::connect(&helper_url()?).await.unwrap())
+/// A helper process's own backend.
+async fn backend(url: &str) -> SqliteBackend {
+    SqliteBackend::connect(url).await.unwrap()
 }
 
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_first_user() {
-    let Some(url) = helper_url() else { return };
+async fn role_first_user(url: &str) {
     say("ready", "");
     wait_for_line();
     // Only now: the file is created by all of them at once.
-    let backend = SqliteBackend::connect(&url).await.unwrap();
+    let backend = SqliteBackend::connect(url).await.unwrap();
     match backend.acquire(&attempt("r", TEN)).await.unwrap() {
         Acquisition::Acquired(lease) => say("done", value(&lease)),
         Acquisition::Held(_) => say("done", "held"),
@@ -113,10 +109,8 @@ fn ten_processes_that_create_the_file_at_once_get_one_grant() {
     assert_eq!(answers.iter().filter(|answer| *answer != "held").count(), 1, "{answers:?}");
 }
 
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_racer() {
-    let Some(backend) = backend().await else { return };
+async fn role_racer(url: &str) {
+    let backend = backend(url).await;
     for _ in 0..60 {
         let lease = backend.acquire_within("r", TEN, Duration::from_mins(10)).await.unwrap().unwrap();
         let held_from = SystemClock.now().as_nanos();
@@ -159,10 +153,8 @@ async fn landed(place: &Place) -> i64 {
 }
 
 /// A holder that waits inside its transaction, with data written.
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_in_transaction() {
-    let Some(backend) = backend().await else { return };
+async fn role_in_transaction(url: &str) {
+    let backend = backend(url).await;
     let lease = acquire_for(&backend, "r", Duration::from_secs(2)).await;
     let mut transaction = backend.begin_fenced(&lease).await.unwrap();
     sqlx::query("INSERT INTO work VALUES ('in transaction')").execute(&mut *transaction).await.unwrap();
@@ -204,12 +196,9 @@ async fn a_process_that_is_stopped_inside_its_transaction_holds_up_writers_but_n
 }
 
 /// The two-worker test: it acquires, prepares a write, is stopped past its TTL, and goes on.
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_stale_worker() {
-    let Some(url) = helper_url() else { return };
-    let backend = SqliteBackend::connect(&url).await.unwrap();
-    let destination = SqliteDestination::connect(&url).await.unwrap();
+async fn role_stale_worker(url: &str) {
+    let backend = SqliteBackend::connect(url).await.unwrap();
+    let destination = SqliteDestination::connect(url).await.unwrap();
     let lease = acquire_for(&backend, "r", Duration::from_millis(500)).await;
     let token = lease.token().unwrap().clone();
     say("acquired", &token);
@@ -246,10 +235,8 @@ async fn a_worker_that_was_stopped_past_its_ttl_can_do_nothing() {
 }
 
 /// Takes grants until it is killed, and says each one only after it was acknowledged.
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_until_killed() {
-    let Some(backend) = backend().await else { return };
+async fn role_until_killed(url: &str) {
+    let backend = backend(url).await;
     loop {
         let lease = acquire(&backend, "r").await;
         say("granted", value(&lease));
@@ -282,10 +269,8 @@ async fn tokens_grow_over_killed_processes() {
 }
 
 /// Lives through whole leases on three names that others want too.
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_cycler() {
-    let Some(backend) = backend().await else { return };
+async fn role_cycler(url: &str) {
+    let backend = backend(url).await;
     let long = Duration::from_mins(10);
     for round in 0..45 {
         let resource = ["a", "b", "c"][round % 3];
@@ -297,12 +282,9 @@ async fn role_cycler() {
 }
 
 /// Somebody else's program on the same file, which reads before it writes and pays no heed.
-#[tokio::test]
-#[ignore = "no test: what a helper process runs"]
-async fn role_stranger() {
+async fn role_stranger(url: &str) {
     use sqlx::ConnectOptions as _;
-    let Some(url) = helper_url() else { return };
-    let path = lease_sqlite::SqliteConfig::parse(&url).unwrap().path().to_owned();
+    let path = lease_sqlite::SqliteConfig::parse(url).unwrap().path().to_owned();
     let mut plain = sqlx::sqlite::SqliteConnectOptions::new().filename(path).connect().await.unwrap();
     let mut written = 0_u64;
     loop {
@@ -331,4 +313,23 @@ async fn processes_on_a_file_that_a_stranger_writes_too_see_no_error() {
     }
     let wrote = number(&mut plain, "SELECT count(*) FROM stranger").await;
     assert!(wrote > 10, "the stranger was in the way: {wrote}");
+}
+
+/// Plays the role that this program was started for; started by nobody, it checks that a role which does not exist is no success.
+#[tokio::test]
+async fn helper_process() {
+    let Some((role, url)) = role() else {
+        assert!(!helper("role_of_nobody", "").output().unwrap().status.success());
+        return;
+    };
+    match role.as_str() {
+        "role_first_user" => role_first_user(&url).await,
+        "role_racer" => role_racer(&url).await,
+        "role_in_transaction" => role_in_transaction(&url).await,
+        "role_stale_worker" => role_stale_worker(&url).await,
+        "role_until_killed" => role_until_killed(&url).await,
+        "role_cycler" => role_cycler(&url).await,
+        "role_stranger" => role_stranger(&url).await,
+        other => unreachable!("there is no {other}"),
+    }
 }

@@ -236,3 +236,32 @@ async fn an_edited_statement_is_really_used_and_a_stale_edit_is_loud() {
     let honest = SqliteBackend::connect_edited(&place.url(), &[]).await.unwrap();
     assert!(is_held(&honest, "r").await);
 }
+
+/// A retention far below the TTL: attempts are remembered all the same, and only the reason of an end is forgotten.
+#[tokio::test]
+async fn a_retention_below_the_ttl_forgets_reasons_and_no_attempt() {
+    for how in ["forced", "abandoned", "handed over"] {
+        let (place, clock) = (Place::new(), ManualClock::new());
+        let backend = place.backend_on_with(&clock, "idle_retention_ms=1").await;
+        let attempt = attempt("r", SECOND * 60);
+        let lease = try_acquire(&backend, &attempt).await.unwrap().unwrap();
+        match how {
+            "forced" => assert_eq!(force(&backend, &lease).await, lease_core::Forced::Ended),
+            "abandoned" => backend.abandon(&attempt).await.unwrap(),
+            _ => {
+                let elsewhere = lease.clone().into_hand_over().into_lease(clock.shared()).unwrap();
+                assert!(matches!(backend.release(&elsewhere).await, Ok(Release::Released)));
+            }
+        }
+        clock.advance(Duration::from_millis(2));
+        assert_eq!(backend.clean_up().await.unwrap().removed, 1, "{how}");
+        let late = try_acquire(&backend, &attempt.as_held_up()).await;
+        assert!(matches!(late, Err(lease_core::LeaseError::AttemptOver { .. })), "{how}: {late:?}");
+        let renewal = backend.renew(&lease).await.unwrap();
+        assert!(matches!(renewal, Renewal::Lost(lease_core::LossReason::Gone)), "{how}: {renewal:?}");
+        // The very same where nothing is remembered: then it would be granted.
+        let mut plain = place.plain().await;
+        sqlx::query("DELETE FROM leasehold_spent").execute(&mut plain).await.unwrap();
+        assert!(try_acquire(&backend, &attempt.as_held_up()).await.unwrap().is_some(), "{how}: the control");
+    }
+}

@@ -115,20 +115,21 @@ pub(crate) async fn force(backend: &SqliteBackend, lease: &Lease) -> Forced {
 
 /// A helper process, which runs the function `role` of the calling test's own file on `url`.
 ///
-/// Such a function is marked `#[ignore]`, since it is no test: this test program is started again for it alone. A program of its own
-/// would be one more target of the published crate.
+/// This test program is started again, for its test `helper_process` alone, which looks here for its [`role`]. A program of its own would be one more
+/// target of the published crate.
 pub(crate) fn helper(role: &str, url: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", role, "--nocapture", "--ignored"]).env(HELPER_URL, url);
+    command.args(["--exact", "helper_process", "--nocapture"]).env(ROLE, role).env(ROLE_URL, url);
     command
 }
 
-/// What a helper process was started on; `None` where nobody started it as one, as with `cargo test -- --ignored`: there is nothing to do then.
-pub(crate) fn helper_url() -> Option<String> {
-    std::env::var(HELPER_URL).ok()
+/// The role that this process was started for by [`helper`], and on which file; `None` where it runs tests.
+pub(crate) fn role() -> Option<(String, String)> {
+    Some((std::env::var(ROLE).ok()?, std::env::var(ROLE_URL).ok()?))
 }
 
-const HELPER_URL: &str = "LEASE_SQLITE_TEST_URL";
+const ROLE: &str = "LEASE_SQLITE_TEST_ROLE";
+const ROLE_URL: &str = "LEASE_SQLITE_TEST_URL";
 
 /// One number from the file, asked by somebody else.
 pub(crate) async fn number(connection: &mut sqlx::SqliteConnection, sql: &'static str) -> i64 {
