@@ -7,6 +7,8 @@ mod registry;
 pub use lease_core::*;
 pub use registry::{BackendFuture, DestinationFuture, Registry};
 
+// The modules below have the names of what they are for, and some crates have those names too (`http`, `redis`, `postgres`). Nothing is hidden
+// where names are imported one by one. After `use leasehold::*` such a crate is `::http`; forgetting that does not compile.
 #[cfg(feature = "etcd")]
 pub use lease_etcd as etcd;
 #[cfg(feature = "http")]
