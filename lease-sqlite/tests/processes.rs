@@ -291,7 +291,7 @@ async fn role_stranger(url: &str) {
         let work = "BEGIN; SELECT count(*) FROM stranger; INSERT INTO stranger VALUES (1); COMMIT";
         match sqlx::raw_sql(work).execute(&mut plain).await {
             Ok(_) => {
-                written += 1;
+                written = written.saturating_add(1);
                 say("wrote", written);
             }
             // It is this program that has the trouble.
