@@ -58,6 +58,7 @@ pub struct Attempt {
     holder: HolderLabel,
     owner: OwnerToken,
     grant: GrantId,
+    floor: u64,
     state: Arc<AttemptState>,
 }
 
@@ -85,6 +86,7 @@ impl Attempt {
             holder: HolderLabel::default(),
             owner: OwnerToken::random()?,
             grant: GrantId::random()?,
+            floor: 0,
             state: Arc::default(),
         })
     }
@@ -94,6 +96,30 @@ impl Attempt {
     pub fn held_by(mut self, holder: HolderLabel) -> Self {
         self.holder = holder;
         self
+    }
+
+    /// The same attempt, which only takes a grant whose fencing value is larger than `floor`: the highest value that the caller knows of this
+    /// resource, such as the [mark](crate::Stored::floor) of its destination, or the value of a token that it has seen.
+    ///
+    /// So a store that has gone back makes no grant that the destination would refuse, or take for an older one: it mints above the
+    /// floor in the same step that makes the grant, where it can choose its values
+    /// ([`MintsAboveFloor`](crate::Claim::MintsAboveFloor)), and else the attempt fails with [`LeaseError::BelowFloor`] and leaves no grant.
+    /// It cures only what the caller knows of: a lost value that reached no destination is not in any mark.
+    ///
+    /// The floor is of the same authority as the destination's mark. One of another authority is not comparable; at best it makes values
+    /// larger than they need be. Values up to it are used up, for good: take it from a mark or a token, and make none up.
+    ///
+    /// Set it before the first send. The default, 0, asks for nothing.
+    #[must_use]
+    pub fn above(mut self, floor: u64) -> Self {
+        self.floor = floor;
+        self
+    }
+
+    /// What the fencing value of the grant has to be larger than; 0 when nothing is asked for.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.floor
     }
 
     /// The resource that is tried.
@@ -183,6 +209,7 @@ impl fmt::Debug for Attempt {
             .field("ttl", &self.ttl.duration())
             .field("holder", &self.holder.as_str())
             .field("grant", &self.grant)
+            .field("floor", &self.floor)
             .finish_non_exhaustive()
     }
 }

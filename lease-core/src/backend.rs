@@ -14,6 +14,8 @@ use std::time::Duration;
 /// * **Not re-entrant.** A second attempt is `Held`, whoever makes it: the same process, connection, session or task.
 /// * **One grant per attempt.** Repeating an attempt finds its grant, with the same token, and never extends it; after
 ///   its release or abandonment it makes none.
+/// * **Above the floor.** The fencing value of a grant is larger than the attempt's [floor](Attempt::floor), in the step that makes the
+///   grant, or there is no grant.
 /// * **Own grant only.** `renew` and `release` act on the grant of the lease's owner token, compared in the same atomic step.
 /// * **Every call ends.** Connect and call limits always apply, against a peer that accepts and never answers too.
 /// * **Nothing is sent twice.** A command that may have run is never repeated by the client library, unless its

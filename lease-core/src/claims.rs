@@ -1,7 +1,7 @@
 //! What an instance declares about itself, so that the suite can check it in both directions.
 
 use crate::ttl::round_up;
-use crate::{LeaseError, Ttl};
+use crate::{Attempt, LeaseError, Ttl};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
@@ -35,6 +35,8 @@ macro_rules! claims {
 claims! {
     /// Lease backend: each grant has a fencing token, and a later grant of the same resource has a larger one.
     FencingToken = "fencing-token",
+    /// Lease backend: a grant that is asked for above a floor is made, with a larger token.
+    MintsAboveFloor = "mints-above-floor",
     /// Lease backend: a write through its own fence is refused from the moment the grant has ended.
     NativeFenceLiveOwner = "native-fence-live-owner",
     /// Lease backend: a write through its own fence is refused once a newer grant has sealed or written.
@@ -156,6 +158,18 @@ impl Limits {
         self
     }
 
+    /// Makes sure that a fencing value above the attempt's floor exists; every backend calls it before anything is sent.
+    ///
+    /// # Errors
+    /// [`LeaseError::InvalidFloor`] when the floor is the largest value or more. Nothing was sent.
+    pub fn check_floor(&self, attempt: &Attempt) -> Result<(), LeaseError> {
+        match attempt.floor() {
+            0 => Ok(()),
+            floor if floor < self.max_token_value => Ok(()),
+            floor => Err(LeaseError::InvalidFloor { floor, largest: self.max_token_value }),
+        }
+    }
+
     /// What is granted when `ttl` is asked for: never shorter.
     ///
     /// # Errors
@@ -179,6 +193,18 @@ mod tests {
         let ids: BTreeSet<_> = Claim::ALL.iter().map(|c| c.id()).collect();
         assert_eq!(ids.len(), Claim::ALL.len());
         assert!(Claim::ALL.iter().all(|c| Claim::from_id(c.id()) == Some(*c) && c.meaning().ends_with('.')));
+    }
+
+    #[test]
+    fn a_floor_leaves_room_for_a_value() {
+        let limits = Limits::new(Duration::ZERO, Ttl::MAX, Duration::ZERO).with_max_token_value(10);
+        let attempt = Attempt::new(crate::ResourceName::parse("r").unwrap(), Ttl::parse(Ttl::MAX).unwrap()).unwrap();
+        for (floor, fits) in [(0, true), (9, true), (10, false), (u64::MAX, false)] {
+            assert_eq!(limits.check_floor(&attempt.clone().above(floor)).is_ok(), fits, "{floor}");
+        }
+        let tokenless = limits.with_max_token_value(0);
+        assert!(tokenless.check_floor(&attempt).is_ok());
+        assert!(tokenless.check_floor(&attempt.above(1)).is_err());
     }
 
     #[test]

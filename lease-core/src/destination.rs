@@ -76,6 +76,12 @@ impl Stored {
     pub fn new(value: Option<String>, mark: Option<(u64, GrantId)>) -> Self {
         Self { value, mark }
     }
+
+    /// The mark as a floor for the next attempt, [`Attempt::above`](crate::Attempt::above); 0 without a mark.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.mark.map_or(0, |(value, _)| value)
+    }
 }
 
 /// Why a guarded operation failed.

@@ -31,6 +31,17 @@ pub enum LeaseError {
         reason: String,
     },
 
+    /// No fencing value is larger than the attempt's floor. Refused before any I/O.
+    #[error(
+        "no fencing value is above a floor of {floor}: the largest one here is {largest}; take the floor from the destination's mark, or start a new namespace and adopt its authority"
+    )]
+    InvalidFloor {
+        /// The floor.
+        floor: u64,
+        /// The largest value; 0 when there are none.
+        largest: u64,
+    },
+
     /// The URL or an option is wrong. Refused before any I/O.
     #[error("invalid configuration: {reason}")]
     InvalidConfig {
@@ -172,6 +183,37 @@ pub enum LeaseError {
         resource: ResourceName,
     },
 
+    /// The store would have granted a fencing value that is not above the attempt's floor. There is no grant.
+    #[error(
+        "the store's fencing value for {resource} is {value}, which is not above the floor {floor}: it has gone back, or the floor is of another \
+         authority; raise `epoch` in every URL, adopt the new authority at the destinations and take the floor from there; {}",
+        effect_text(Operation::Acquire, *.effect)
+    )]
+    BelowFloor {
+        /// The resource.
+        resource: ResourceName,
+        /// The value that the grant has had, or would have had at most.
+        value: u64,
+        /// The attempt's floor.
+        floor: u64,
+        /// Unknown when a grant was made and could not be given up.
+        effect: Effect,
+    },
+
+    /// The grant was not confirmed by as many replicas as the configuration asks for. It was given up, or ends with its TTL.
+    #[error(
+        "{confirmed} of {wanted} replicas confirmed the grant of {resource} in time, and it was given up; \
+         begin a new attempt when they are in step with the primary again"
+    )]
+    Unconfirmed {
+        /// The resource.
+        resource: ResourceName,
+        /// How many confirmed it.
+        confirmed: u32,
+        /// How many had to.
+        wanted: u32,
+    },
+
     /// The attempt cannot make a grant any more. Nothing was sent.
     #[error("this attempt on {resource} is over: {reason}; begin a new one")]
     AttemptOver {
@@ -255,6 +297,7 @@ impl LeaseError {
         match self {
             Self::InvalidName { .. }
             | Self::InvalidTtl { .. }
+            | Self::InvalidFloor { .. }
             | Self::InvalidConfig { .. }
             | Self::UnknownParameter { .. }
             | Self::UnknownScheme { .. } => ErrorKind::Input,
@@ -263,7 +306,11 @@ impl LeaseError {
             | Self::NotSetUp { .. }
             | Self::ForeignData { .. } => ErrorKind::SetUp,
             Self::Unreachable { .. } | Self::Timeout { .. } | Self::Connection { .. } => ErrorKind::Transport,
-            Self::Store { .. } | Self::TokenRange { .. } | Self::Entropy { .. } => ErrorKind::Store,
+            Self::Store { .. }
+            | Self::TokenRange { .. }
+            | Self::BelowFloor { .. }
+            | Self::Unconfirmed { .. }
+            | Self::Entropy { .. } => ErrorKind::Store,
             Self::LateGrant { .. } | Self::AttemptOver { .. } => ErrorKind::Attempt,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
         }
@@ -273,9 +320,12 @@ impl LeaseError {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            Self::Timeout { effect, .. } | Self::Connection { effect, .. } | Self::Store { effect, .. } => *effect,
-            // The clean-up of a late grant may itself have failed.
-            Self::LateGrant { .. } => Effect::Unknown,
+            Self::Timeout { effect, .. }
+            | Self::Connection { effect, .. }
+            | Self::Store { effect, .. }
+            | Self::BelowFloor { effect, .. } => *effect,
+            // The clean-up of such a grant may itself have failed, and a replica may have the one without the other.
+            Self::LateGrant { .. } | Self::Unconfirmed { .. } => Effect::Unknown,
             _ => Effect::None,
         }
     }
@@ -286,7 +336,7 @@ impl LeaseError {
         match self {
             Self::Store { advice, .. } => *advice,
             Self::Unreachable { .. } | Self::Timeout { .. } | Self::Connection { .. } => Advice::TryAgain,
-            Self::LateGrant { .. } | Self::AttemptOver { .. } => Advice::BeginAnew,
+            Self::LateGrant { .. } | Self::Unconfirmed { .. } | Self::AttemptOver { .. } => Advice::BeginAnew,
             _ => Advice::Fix,
         }
     }

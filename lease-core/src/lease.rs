@@ -27,6 +27,7 @@ pub struct Lease {
     token: Option<FencingToken>,
     granted_ttl: Duration,
     deadline: BootInstant,
+    confirmed_by: Option<u32>,
     clock: SharedClock,
     state: Arc<AttemptState>,
 }
@@ -47,6 +48,7 @@ impl Lease {
             token,
             granted_ttl,
             deadline: deadline(sent, granted_ttl),
+            confirmed_by: None,
             clock,
             state: Arc::clone(attempt.state()),
         }
@@ -58,6 +60,20 @@ impl Lease {
         let mut lease = self.clone();
         lease.deadline = self.deadline.max(deadline(sent, self.granted_ttl));
         lease
+    }
+
+    /// The same grant, which so many replicas have confirmed; for backends.
+    #[must_use]
+    pub fn with_confirmed_by(mut self, replicas: u32) -> Self {
+        self.confirmed_by = Some(replicas);
+        self
+    }
+
+    /// How many replicas of the store had confirmed the grant before it was answered; `None` where none was asked. It says nothing about renewals,
+    /// and not that a replica which is promoted later is one of them.
+    #[must_use]
+    pub fn confirmed_by(&self) -> Option<u32> {
+        self.confirmed_by
     }
 
     /// The resource.
@@ -217,6 +233,7 @@ impl HandOver {
             } else {
                 BootInstant::ZERO
             },
+            confirmed_by: None,
             clock,
             state: AttemptState::handed_over(),
         })

@@ -49,7 +49,7 @@ pub(super) fn attempt(resource: &ResourceName) {
 
 pub(super) fn granted(lease: &Lease, waited: Duration) {
     info!(target: "leasehold", event = "granted", resource = %lease.resource(), token = text(lease.token()),
-        ttl_ms = ms(lease.granted_ttl()), waited_ms = ms(waited));
+        ttl_ms = ms(lease.granted_ttl()), waited_ms = ms(waited), confirmed_by = lease.confirmed_by());
     count!("leasehold_grants_total");
     record!("leasehold_wait_seconds", waited);
 }

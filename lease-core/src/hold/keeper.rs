@@ -48,6 +48,9 @@ pub struct HoldOptions {
     pub hold_limit: Option<Duration>,
     /// The longest time between two calls of [`LeaseGuard::progress`]; then the guard is lost. `None`: not asked for.
     pub progress_limit: Option<Duration>,
+    /// What the grant's fencing value has to be larger than, as [`Attempt::above`] says; 0 asks for nothing. A lease that was acquired otherwise is
+    /// held as it is.
+    pub floor: u64,
 }
 
 impl HoldOptions {
@@ -62,6 +65,13 @@ impl HoldOptions {
     #[must_use]
     pub fn with_progress_limit(mut self, limit: Duration) -> Self {
         self.progress_limit = Some(limit);
+        self
+    }
+
+    /// The same for a grant whose fencing value is larger than `floor`.
+    #[must_use]
+    pub fn above(mut self, floor: u64) -> Self {
+        self.floor = floor;
         self
     }
 }
@@ -184,7 +194,7 @@ impl Keeper {
         let (begin, mut pause) = (clock.now(), crate::ext::Pause::default());
         let end = begin.saturating_add(wait);
         loop {
-            let attempt = self.try_once(resource, ttl, end);
+            let attempt = self.try_once(resource, ttl, options.floor, end);
             match spans::within(spans::attempt(resource), spans::attempted, attempt).await? {
                 Acquisition::Acquired(lease) => {
                     events::granted(&lease, clock.now().saturating_since(begin));
@@ -211,9 +221,15 @@ impl Keeper {
     }
 
     /// One new attempt, repeated while its outcome is unknown, until `end` and for two call time-outs in any case.
-    async fn try_once(&self, resource: &ResourceName, ttl: Ttl, end: BootInstant) -> Result<Acquisition, LeaseError> {
+    async fn try_once(
+        &self,
+        resource: &ResourceName,
+        ttl: Ttl,
+        floor: u64,
+        end: BootInstant,
+    ) -> Result<Acquisition, LeaseError> {
         events::attempt(resource);
-        let attempt = Attempt::new(resource.clone(), ttl)?;
+        let attempt = Attempt::new(resource.clone(), ttl)?.above(floor);
         let mut unsettled = Unsettled { keeper: self, attempt: Some(&attempt) };
         let clock = self.backend.clock();
         let least = clock.now().saturating_add(self.backend.limits().call_timeout.saturating_mul(2));

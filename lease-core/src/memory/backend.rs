@@ -57,7 +57,7 @@ impl MemoryBackend {
             let (owner, lasted) = (expired.owner, expired.expires.saturating_since(expired.renewed));
             state.tombstones.insert(owner, tombstone_until(now, lasted));
         }
-        let value = state.last_value.saturating_add(1);
+        let value = state.last_value.max(attempt.floor()).saturating_add(1);
         FencingToken::new(self.store.authority.clone(), value, attempt.grant())?;
         state.last_value = value;
         let record = Record {
@@ -115,9 +115,11 @@ fn sweep(state: &mut Inner, now: BootInstant) -> usize {
 }
 
 fn loss(state: &Inner, lease: &Lease, now: BootInstant) -> Option<LossReason> {
+    let value = lease.token().map(FencingToken::value);
     match state.records.get(lease.resource().as_str()) {
         None => Some(LossReason::Gone),
-        Some(record) if record.owner != *lease.owner() => Some(LossReason::Superseded),
+        // The value is a second line: an owner token is of one grant only.
+        Some(record) if record.owner != *lease.owner() || Some(record.value) != value => Some(LossReason::Superseded),
         Some(Record { ended: Some(Ended::Released), .. }) => Some(LossReason::Released),
         Some(Record { ended: Some(Ended::Forced), .. }) => Some(LossReason::Forced),
         Some(record) if now >= record.expires => Some(LossReason::Expired),
@@ -137,7 +139,13 @@ impl LeaseBackend for MemoryBackend {
     }
 
     fn claims(&self) -> Claims {
-        Claims::of(&[Claim::FencingToken, Claim::NativeFenceLiveOwner, Claim::ListByPrefix, Claim::IdleNamesForgotten])
+        Claims::of(&[
+            Claim::FencingToken,
+            Claim::MintsAboveFloor,
+            Claim::NativeFenceLiveOwner,
+            Claim::ListByPrefix,
+            Claim::IdleNamesForgotten,
+        ])
     }
 
     fn limits(&self) -> Limits {
@@ -150,6 +158,7 @@ impl LeaseBackend for MemoryBackend {
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        self.limits().check_floor(attempt)?;
         let sent = attempt.begin_send(self.now(), granted_ttl)?;
         let first_sent = sent.first_sent();
         let answer = self.grant(attempt, granted_ttl);
