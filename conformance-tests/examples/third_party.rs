@@ -69,7 +69,7 @@ impl LeaseBackend for Toy {
 
     /// It can list, and doesn't say so.
     fn claims(&self) -> Claims {
-        Claims::of(&[Claim::FencingToken, Claim::IdleNamesForgotten])
+        Claims::of(&[Claim::FencingToken, Claim::MintsAboveFloor, Claim::IdleNamesForgotten])
     }
 
     fn limits(&self) -> Limits {

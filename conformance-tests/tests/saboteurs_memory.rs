@@ -36,6 +36,8 @@ const BACKEND: &[(toy::Break, &[&str])] = {
         (DropNeedsARuntime, &["holder/drop-anywhere"]),
         (ExpiresEarly, &["expiry/frees", "holder/loss-by-deadline"]),
         (FenceDoesNotCheck, &["exclusion/refused-attempt-can-do-nothing", "fencing/native-refuses-ended-grant", "fencing/pause-past-ttl/native-live-owner"]),
+        (FloorIsIgnored, &["token/above-floor", "token/minted-above-floor"]),
+        (FloorIsRefused, &["token/above-floor", "token/minted-above-floor"]),
         (ForceEndsAnyGrant, &["force/other-grant-left-alone", "force/repeated"]),
         (ForceForgetsAttempt, &["force/attempt-over"]),
         (ForceLooksLikeRelease, &["force/ends-the-named-grant"]),

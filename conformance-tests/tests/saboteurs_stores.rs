@@ -20,6 +20,7 @@ struct Saboteur(&'static str, Store, Part, (&'static str, &'static str), &'stati
 
 const RELEASE: &str = "release/superseded-leaves-holder-alone";
 const TOKEN: &str = "token/grows-over-release";
+const FLOOR: &str = "token/minted-above-floor";
 const STALE: &str = "destination/refuses-stale";
 const SECOND_WRITE: &str = "destination/admits-holder";
 const OTHER_GRANT: &str = "force/other-grant-left-alone";
@@ -48,8 +49,10 @@ const SABOTEURS: &[Saboteur] = {
             ("math.max(before + 1, t)", "math.floor(t / 1000000)"), TOKEN),
         Saboteur("token reset on release", Redis, Lease,
             ("math.max(before + 1, t)", "state == 'r' and 1 or math.max(before + 1, t)"), TOKEN),
+        Saboteur("floor ignored", Redis, Lease,
+            ("math.max(tonumber(value or 0), tonumber(ARGV[6]))", "tonumber(value or 0)"), FLOOR),
         Saboteur("fence without owner check", Redis, Lease,
-            ("if owner ~= ARGV[1] or state ~= 'h'", "if state ~= 'h'"), "fencing/pause-past-ttl/native-live-owner"),
+            ("if owner ~= ARGV[1] or value ~= ARGV[2] or state ~= 'h'", "if state ~= 'h'"), "fencing/pause-past-ttl/native-live-owner"),
         Saboteur("fence that takes an ended grant", Redis, Lease,
             (" or state ~= 'h' or t[1] * 1000000 + t[2] >= tonumber(expires)", ""), "fencing/native-refuses-ended-grant"),
         Saboteur("force-release without value check", Redis, Lease,
@@ -64,12 +67,14 @@ const SABOTEURS: &[Saboteur] = {
             ("    if order == 0 then order = string.sub(ARGV[2], 11) - string.sub(value, 11) end\n", ""), "destination/exact-values"),
 
         Saboteur("release without owner check", Postgres, Lease, PG_ANY_OWNER, RELEASE),
-        Saboteur("renew without owner check", Postgres, Lease, PG_ANY_OWNER, "renew/superseded-is-lost"),
+        Saboteur("renew without owner check", Postgres, Lease,
+            ("AND l.owner = $2 AND l.value = $4 AND NOT l.released", "AND NOT l.released"), "renew/superseded-is-lost"),
         Saboteur("renew that re-creates", Postgres, Lease, PG_ANY_TIME, "renew/expired-is-lost"),
         Saboteur("no expiry", Postgres, Lease,
             ("clock_timestamp() + $5 * interval '1 millisecond'", "clock_timestamp() + $5 * interval '1 hour'"), "expiry/frees"),
         Saboteur("token that stays", Postgres, Lease,
             ("value = greatest(l.value + 1,", "value = least(l.value,"), TOKEN),
+        Saboteur("floor ignored", Postgres, Lease, ("$6 + 1", "$6 * 0"), FLOOR),
         Saboteur("fence that takes an ended grant", Postgres, Lease, PG_ANY_TIME, "fencing/native-refuses-ended-grant"),
         Saboteur("a released attempt is granted again", Postgres, Lease,
             ("AND l.owner <> $2 AND NOT l.spent ? $2", ""), "attempt/over-after-release"),
@@ -87,13 +92,14 @@ const SABOTEURS: &[Saboteur] = {
         Saboteur("release without owner check", Sqlite, Lease,
             ("expires = ?4 WHERE resource = ?1 AND owner = ?2 AND", "expires = ?4 WHERE resource = ?1 AND"), RELEASE),
         Saboteur("renew that extends any grant", Sqlite, Lease,
-            ("renewed = ?4\n                 WHERE resource = ?1 AND owner = ?2 AND", "renewed = ?4\n                 WHERE resource = ?1 AND"), "renew/leaves-other-grant-alone"),
+            ("renewed = ?4\n                 WHERE resource = ?1 AND owner = ?2 AND value = ?6 AND", "renewed = ?4\n                 WHERE resource = ?1 AND"), "renew/leaves-other-grant-alone"),
         Saboteur("renew that re-creates", Sqlite, Lease,
-            ("renewed = ?4\n                 WHERE resource = ?1 AND owner = ?2 AND NOT released AND boot = ?3 AND expires > ?4", "renewed = ?4\n                 WHERE resource = ?1 AND owner = ?2 AND NOT released AND boot = ?3"), "renew/expired-is-lost"),
+            ("renewed = ?4\n                 WHERE resource = ?1 AND owner = ?2 AND value = ?6 AND NOT released AND boot = ?3 AND expires > ?4", "renewed = ?4\n                 WHERE resource = ?1 AND owner = ?2 AND NOT released AND boot = ?3"), "renew/expired-is-lost"),
         Saboteur("no expiry", Sqlite, Lease,
             ("?4 + ?5, ?4, ?4, 0", "?4 + ?5 + 3600000000000, ?4, ?4, 0"), "expiry/frees"),
         Saboteur("token that stays", Sqlite, Lease,
             ("value = excluded.value, boot", "boot"), TOKEN),
+        Saboteur("floor ignored", Sqlite, Lease, ("?10 + 1, ?6", "?10 * 0, ?6"), FLOOR),
         Saboteur("force-release without value check", Sqlite, Lease,
             ("AND value = ?2 AND", "AND ?2 > 0 AND"), OTHER_GRANT),
         Saboteur("force-release without a tombstone", Sqlite, Lease,

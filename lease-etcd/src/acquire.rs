@@ -18,7 +18,9 @@ use std::time::Duration;
 impl EtcdBackend {
     /// One try, from the first send to the definite answer.
     pub(crate) async fn acquire_once(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
-        let asked = lease_core::LeaseBackend::limits(self).granted_ttl(attempt.ttl())?;
+        let limits = lease_core::LeaseBackend::limits(self);
+        limits.check_floor(attempt)?;
+        let asked = limits.granted_ttl(attempt.ttl())?;
         let now = self.options.clock.now();
         let sent = attempt.begin_send(now, asked)?;
         let mut call = Call { backend: self, attempt, asked, first: sent.first_sent() == now, made: None };
@@ -162,12 +164,24 @@ impl Call<'_> {
             let id = first_lease(if derived { self.attempt.grant() } else { GrantId::random()? });
             let ttl = whole_seconds(self.asked);
             if let Some(granted) = self.backend.store.grant(Operation::Acquire, id, ttl).await? {
-                let made = (id, granted);
+                let made = (id, granted.ttl);
                 self.made = Some(made);
+                self.check_floor(granted.revision)?;
                 return Ok(made);
             }
         }
         Err(unsettled(Operation::Acquire, Effect::None))
+    }
+
+    /// A store that is behind the floor has gone back, so no grant is tried. A transaction cannot compare the store's revision, which only grows, so
+    /// what has gone back since this look is found by `accept_grant`, and given up.
+    fn check_floor(&self, revision: u64) -> Result<(), LeaseError> {
+        let floor = self.attempt.floor();
+        if revision >= floor {
+            return Ok(());
+        }
+        let (resource, effect) = (self.attempt.resource().clone(), Effect::None);
+        Err(LeaseError::BelowFloor { resource, value: revision.saturating_add(1), floor, effect })
     }
 
     /// The cluster's id is a part: a cluster that was restored from a snapshot has another one.

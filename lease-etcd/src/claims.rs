@@ -21,7 +21,7 @@ impl Facts {
     pub(crate) async fn read(store: &Store) -> Result<Self, LeaseError> {
         let server_version = store.version(Operation::Connect).await?;
         let probe = crate::keys::first_lease(GrantId::random()?);
-        let granted = store.grant(Operation::Connect, probe, 1).await?;
+        let granted = store.grant(Operation::Connect, probe, 1).await?.map(|made| made.ttl);
         store.revoke(Operation::Connect, probe).await?;
         Ok(Self { server_version, min_ttl: granted.unwrap_or_default().max(Duration::from_secs(1)) })
     }

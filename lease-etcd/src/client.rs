@@ -25,6 +25,15 @@ pub(crate) struct KeptAlive {
     pub(crate) raft_term: u64,
 }
 
+/// An etcd lease that was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeLease {
+    /// The TTL that the server chose.
+    pub(crate) ttl: Duration,
+    /// The store's revision when it was made, which does not move by that.
+    pub(crate) revision: u64,
+}
+
 impl Store {
     /// Connects, and logs in where the URL has a user. Without a user the client connects with its first request.
     pub(crate) async fn connect(config: &EtcdConfig, prefix: String) -> Result<Self, LeaseError> {
@@ -93,14 +102,18 @@ impl Store {
         .await
     }
 
-    /// Makes an etcd lease with this id; `None` when there is one already. Answers the TTL that the server chose.
-    pub(crate) async fn grant(&self, operation: Operation, id: i64, ttl: i64) -> Result<Option<Duration>, LeaseError> {
+    /// Makes an etcd lease with this id; `None` when there is one already.
+    pub(crate) async fn grant(&self, operation: Operation, id: i64, ttl: i64) -> Result<Option<MadeLease>, LeaseError> {
         let reply = self.send(|client| {
             let mut leases = client.lease_client();
             async move { leases.grant(ttl, Some(LeaseGrantOptions::new().with_id(id))).await }
         });
         match reply.await? {
-            Ok(granted) => Ok(Some(seconds(granted.ttl()))),
+            Ok(granted) => {
+                let revision = granted.header().map_or(0, etcd_client::ResponseHeader::revision);
+                let revision = u64::try_from(revision).unwrap_or_default();
+                Ok(Some(MadeLease { ttl: seconds(granted.ttl()), revision }))
+            }
             Err(e) if error::lease_exists(&e) => Ok(None),
             Err(e) => Err(error::of_call(operation, self.0.place(), e)),
         }

@@ -39,6 +39,7 @@
 //! | claim | | why |
 //! |---|---|---|
 //! | `fencing-token` | yes | the store's revision, which grows with each transaction of the whole cluster |
+//! | `mints-above-floor` | no | a revision cannot be chosen: behind an attempt's floor the acquire fails with [`BelowFloor`](lease_core::LeaseError::BelowFloor), without a grant |
 //! | `native-fence-live-owner` | yes | [`EtcdBackend::compares`]: owner and revision of the key, compared in the caller's transaction |
 //! | `cross-process` | yes | |
 //! | `list-by-prefix` | yes | keys end with the name's bytes, so a prefix is one range. A page is no snapshot; it has at most 1,000 grants |

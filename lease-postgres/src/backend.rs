@@ -152,7 +152,8 @@ impl PostgresBackend {
             .bind(&owner)
             .bind(&grant)
             .bind(attempt.holder().as_str())
-            .bind(millis(granted_ttl));
+            .bind(millis(granted_ttl))
+            .bind(i64::try_from(attempt.floor()).unwrap_or(i64::MAX));
         let answer: Result<Row, LeaseError> = call.row(checkout, query).await;
         match &answer {
             Err(error) if error.effect() == Effect::Unknown => drop(sent),
@@ -274,6 +275,11 @@ pub(crate) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// The value that the lease's row has; no row has that of a lease without a token, which this backend never makes.
+pub(crate) fn value_of(lease: &Lease) -> Option<i64> {
+    lease.token().map(FencingToken::value_i64)
+}
+
 pub(crate) fn micros(time: i64) -> Duration {
     Duration::from_micros(u64::try_from(time).unwrap_or(0))
 }
@@ -308,6 +314,7 @@ impl LeaseBackend for PostgresBackend {
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        self.limits().check_floor(attempt)?;
         let call = self.call(Operation::Acquire);
         let lease = match self.grant(&call, attempt, granted_ttl).await? {
             Grant::Made(lease) => lease,
@@ -329,7 +336,8 @@ impl LeaseBackend for PostgresBackend {
             let query = sqlx::query_as(self.pool.statements.renew.clone())
                 .bind(lease.resource().as_str())
                 .bind(&owner)
-                .bind(millis(lease.granted_ttl()));
+                .bind(millis(lease.granted_ttl()))
+                .bind(value_of(lease));
             let reason = match outcome(&call, &mut checkout, query).await?.as_str() {
                 "renewed" => return Ok(Renewal::Renewed(lease.renewed(sent))),
                 "gone" => LossReason::Gone,

@@ -24,6 +24,7 @@ impl Facts {
     pub(crate) fn lease_claims(&self) -> Claims {
         Claims::of(&[
             Claim::FencingToken,
+            Claim::MintsAboveFloor,
             Claim::NativeFenceLiveOwner,
             Claim::CrossProcess,
             Claim::ListByPrefix,

@@ -1,6 +1,6 @@
 //! The native fence: a transaction that commits only if the grant was live, and during which nobody else can be granted.
 
-use crate::backend::PostgresBackend;
+use crate::backend::{PostgresBackend, value_of};
 use crate::error::{FENCE_REFUSED, of_statement, server_error};
 use crate::pool::Pool;
 use lease_core::{Effect, FenceError, FencedRegister, Lease, LeaseError, Namespace, Operation, ResourceName, bounded};
@@ -73,7 +73,11 @@ impl PostgresFence {
         refuse_savepoint(Operation::FencedWrite, transaction)?;
         let idle = self.idle_limit.unwrap_or(lease.granted_ttl());
         let owner = lease.owner().reveal();
-        let query = sqlx::query(self.check.clone()).bind(lease.resource().as_str()).bind(owner).bind(idle_millis(idle));
+        let query = sqlx::query(self.check.clone())
+            .bind(lease.resource().as_str())
+            .bind(owner)
+            .bind(idle_millis(idle))
+            .bind(value_of(lease));
         let run = async {
             match query.execute(&mut **transaction).await {
                 Ok(_) => Ok(true),
@@ -122,7 +126,8 @@ impl FencedRegister for PostgresBackend {
         let query = sqlx::query_as(self.pool.statements.fenced_write.clone())
             .bind(lease.resource().as_str())
             .bind(lease.owner().reveal())
-            .bind(value);
+            .bind(value)
+            .bind(value_of(lease));
         let (written,): (bool,) = call.row(&mut checkout, query).await?;
         if written { Ok(()) } else { Err(FenceError::Refused { resource: lease.resource().clone() }) }
     }

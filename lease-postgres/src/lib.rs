@@ -27,7 +27,7 @@
 //!
 //! | claim | declared | why |
 //! |---|---|---|
-//! | `fencing-token` | always | the value is computed under the row's lock: at least the last one + 1, the floor + 1, and the server's clock in µs |
+//! | `fencing-token`, `mints-above-floor` | always | the value is computed under the row's lock: at least the last one + 1, the clean-up's floor + 1, the attempt's floor + 1, and the server's clock in µs |
 //! | `native-fence-live-owner` | always | [`PostgresFence`] checks owner and time, and keeps the row from the next grant until the transaction ends |
 //! | `native-fence-mark` | no | the fence above is stronger |
 //! | `cross-process` | always | all state is in the server |

@@ -18,7 +18,7 @@ use crate::{keys, set_up};
 use lease_core::{LeaseError, Namespace};
 use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
-/// One grant, or why there is none. `$1` name, `$2` owner, `$3` grant id, `$4` holder, `$5` TTL in ms.
+/// One grant, or why there is none. `$1` name, `$2` owner, `$3` grant id, `$4` holder, `$5` TTL in ms, `$6` floor.
 ///
 /// The fencing value is computed under the row's lock (or, for a new name, by the one insert that wins), so a later grant has a
 /// larger one. The lock is `FOR UPDATE`, the one that conflicts with the `FOR KEY SHARE` of a fenced transaction, and it must be this
@@ -40,7 +40,7 @@ WITH seen AS MATERIALIZED (
     SELECT m.incarnation, m.floor FROM {s}.meta m WHERE NOT EXISTS (SELECT FROM seen) FOR SHARE
 ), fresh AS (
     INSERT INTO {s}.lease (name, owner, grant_id, holder, value, incarnation, granted_at, renewed_at, expires_at)
-    SELECT $1, $2, $3, $4, greatest(floor.floor + 1, {now_us}), floor.incarnation,
+    SELECT $1, $2, $3, $4, greatest(floor.floor + 1, $6 + 1, {now_us}), floor.incarnation,
            clock_timestamp(), clock_timestamp(), clock_timestamp() + $5 * interval '1 millisecond'
       FROM floor
     ON CONFLICT (name) DO NOTHING
@@ -49,7 +49,7 @@ WITH seen AS MATERIALIZED (
     SELECT l.name FROM {s}.lease l WHERE {over} FOR UPDATE SKIP LOCKED
 ), again AS (
     UPDATE {s}.lease l
-       SET owner = $2, grant_id = $3, holder = $4, value = greatest(l.value + 1, {now_us}),
+       SET owner = $2, grant_id = $3, holder = $4, value = greatest(l.value + 1, $6 + 1, {now_us}),
            granted_at = clock_timestamp(), renewed_at = clock_timestamp(),
            expires_at = clock_timestamp() + $5 * interval '1 millisecond', released = false, forced = false,
            spent = {pruned} || CASE WHEN l.released THEN '{}' ELSE jsonb_build_object(l.owner, {now_us} + greatest(
@@ -74,7 +74,7 @@ SELECT CASE WHEN granted.value IS NOT NULL OR (seen.live AND seen.owner = $2) TH
        (extract(epoch FROM seen.expires_at - clock_timestamp()) * 1000000)::bigint
   FROM (SELECT) one LEFT JOIN seen ON true LEFT JOIN granted ON true";
 
-/// Extends the owner's live grant. `$1` name, `$2` owner, `$3` TTL in ms.
+/// Extends the owner's live grant. `$1` name, `$2` owner, `$3` TTL in ms, `$4` fencing value.
 const RENEW: &str = "
 WITH seen AS MATERIALIZED (
     {look}
@@ -82,12 +82,12 @@ WITH seen AS MATERIALIZED (
     UPDATE {s}.lease l
        SET expires_at = greatest(l.expires_at, clock_timestamp() + $3 * interval '1 millisecond'),
            renewed_at = clock_timestamp()
-      FROM seen WHERE {own}
+      FROM seen WHERE {own_value}
     RETURNING CASE WHEN seen.expires_at <= clock_timestamp() THEN {too_late} END
 )
 SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
             WHEN seen.owner IS NULL THEN 'gone'
-            WHEN seen.owner <> $2 THEN 'superseded'
+            WHEN seen.owner <> $2 OR seen.value <> $4 THEN 'superseded'
             WHEN seen.forced THEN 'forced'
             WHEN seen.released THEN 'released'
             WHEN NOT seen.in_time THEN 'expired'
@@ -207,19 +207,19 @@ SELECT (SELECT count(*) FROM gone), (SELECT max(value) FROM gone), (SELECT count
 /// Third: the floor stays at or above every value that was forgotten. `$1` the highest of them.
 const RAISE_FLOOR: &str = "UPDATE {s}.meta SET floor = greatest(floor, $1)";
 
-/// The native fence for the caller's transaction. `$1` name, `$2` owner, `$3` limit in ms of an idle transaction.
+/// The native fence for the caller's transaction. `$1` name, `$2` owner, `$3` limit in ms of an idle transaction, `$4` fencing value.
 ///
 /// One statement, so that there is no moment in which the check has failed and the transaction could still be committed.
 const FENCE_CHECK: &str = "
 WITH held AS MATERIALIZED (
-    SELECT l.expires_at FROM {s}.lease l WHERE {own} FOR KEY SHARE
+    SELECT l.expires_at FROM {s}.lease l WHERE {own_value} FOR KEY SHARE
 )
 SELECT CASE WHEN EXISTS (SELECT FROM held WHERE held.expires_at > clock_timestamp()) THEN {limit_idle} ELSE {s}.refuse_fence() END";
 
-/// A write to the fenced register. `$1` name, `$2` owner, `$3` value.
+/// A write to the fenced register. `$1` name, `$2` owner, `$3` value, `$4` fencing value.
 const FENCED_WRITE: &str = "
 WITH held AS MATERIALIZED (
-    SELECT l.expires_at FROM {s}.lease l WHERE {own} FOR KEY SHARE
+    SELECT l.expires_at FROM {s}.lease l WHERE {own_value} FOR KEY SHARE
 ), written AS (
     INSERT INTO {s}.register (name, value) SELECT $1, $3 FROM held WHERE held.expires_at > clock_timestamp()
     ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value
@@ -233,7 +233,12 @@ const FENCED_READ: &str = "SELECT value FROM {s}.register WHERE name = $1";
 const PARTS: &[(&str, &str)] = &[
     (
         "{look}",
-        "SELECT l.owner, l.released, l.forced, l.expires_at, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1",
+        "SELECT l.owner, l.value, l.released, l.forced, l.expires_at, l.expires_at > clock_timestamp() AS in_time FROM {s}.lease l WHERE l.name = $1",
+    ),
+    // The value is a second line: an owner token is of one grant only.
+    (
+        "{own_value}",
+        "l.name = $1 AND l.owner = $2 AND l.value = $4 AND NOT l.released AND l.expires_at > clock_timestamp()",
     ),
     ("{own}", "l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()"),
     ("{too_late}", "{s}.refuse_fence() IS NULL"),

@@ -114,6 +114,7 @@ async fn raw_acquire(pool: &sqlx::PgPool, backend: &PostgresBackend, resource: &
             .bind("0123456789abcdef")
             .bind("late")
             .bind(60_000_i64)
+            .bind(0_i64)
             .fetch_one(pool)
             .await
             .unwrap();

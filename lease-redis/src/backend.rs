@@ -139,6 +139,7 @@ impl RedisBackend {
             &attempt.grant().to_hex(),
             &millis(granted_ttl),
             attempt.holder().as_str(),
+            &attempt.floor().to_string(),
         ];
         let reply = call.eval(&self.scripts.acquire, &[&lease, &incarnation, &spent], &args).await;
         let texts = reply.map_err(|e| e.into_lease(call, Some(resource)))?.into_texts();
@@ -202,6 +203,11 @@ pub(crate) fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
 
+/// The value that the lease's record has; no record has that of a lease without a token, which this backend never makes.
+pub(crate) fn value_of(lease: &Lease) -> String {
+    lease.token().map(|token| token.value().to_string()).unwrap_or_default()
+}
+
 /// How long a spent attempt is remembered: as long as a request of it could still be on its way and count.
 fn tombstone_ms(granted_ttl: Duration) -> String {
     millis(granted_ttl.saturating_mul(2).max(LEAST_TOMBSTONE))
@@ -242,6 +248,7 @@ impl LeaseBackend for RedisBackend {
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        self.limits().check_floor(attempt)?;
         let call = self.link.begin(Operation::Acquire);
         for _ in 0..INCARNATION_TRIES {
             let sent = attempt.begin_send(self.now(), granted_ttl)?;
@@ -284,7 +291,7 @@ impl LeaseBackend for RedisBackend {
                 lease.resource(),
                 &self.scripts.renew,
                 &[&self.keys.lease(lease.resource())],
-                &[&owner, &self.keep_ms(), &ttl],
+                &[&owner, &self.keep_ms(), &ttl, &value_of(lease)],
             )
             .await?;
         match (word.as_str(), loss(&word)) {

@@ -77,6 +77,7 @@ impl Settings {
         Claims::of(&[Claim::NativeFenceLiveOwner, Claim::IdleNamesForgotten])
             .and_if(self.keeps_everything(), Claim::CrossProcess)
             .and_if(self.keeps_everything(), Claim::FencingToken)
+            .and_if(self.keeps_everything(), Claim::MintsAboveFloor)
             .and_if(self.is_durable(), Claim::LeaseSurvivesRestart)
             .and_if(self.is_durable(), Claim::TokenSurvivesRestart)
     }

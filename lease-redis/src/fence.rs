@@ -1,6 +1,6 @@
 //! The native fence: a write in this Redis that is refused from the moment the grant has ended.
 
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, value_of};
 use crate::error::CallError;
 use lease_core::{FenceError, FencedRegister, Lease, LeaseError, Operation, ResourceName};
 use std::fmt;
@@ -25,6 +25,7 @@ pub struct RedisFence {
     prelude: String,
     key: String,
     owner: String,
+    value: String,
 }
 
 impl RedisFence {
@@ -44,7 +45,7 @@ impl RedisFence {
     /// The arguments to send, given the body's own. **A secret**: the owner token is among them.
     #[must_use]
     pub fn args(&self, own: &[&str]) -> Vec<String> {
-        std::iter::once(&*self.owner).chain(own.iter().copied()).map(str::to_owned).collect()
+        [&*self.owner, &*self.value].into_iter().chain(own.iter().copied()).map(str::to_owned).collect()
     }
 
     /// Whether the text of an error that the server answered with says that the fence refused.
@@ -70,6 +71,7 @@ impl RedisBackend {
             prelude: self.scripts.fence.clone(),
             key: self.keys.lease(lease.resource()),
             owner: lease.owner().reveal(),
+            value: value_of(lease),
         }
     }
 }
@@ -80,7 +82,7 @@ impl FencedRegister for RedisBackend {
         let resource = lease.resource();
         let call = self.link.begin(Operation::FencedWrite);
         let keys = [&*self.keys.lease(resource), &self.keys.register(resource)];
-        let args = [&*lease.owner().reveal(), value];
+        let args = [&*lease.owner().reveal(), &value_of(lease), value];
         match call.eval(&self.scripts.fenced_write, &keys, &args).await {
             Ok(_) => Ok(()),
             Err(CallError::Server(reply)) if reply.code() == REFUSED => {

@@ -23,7 +23,7 @@
 //!
 //! | claim | when | why |
 //! |---|---|---|
-//! | `fencing-token`, `cross-process` | `maxmemory-policy noeviction` | any other policy may remove a live record when memory runs out |
+//! | `fencing-token`, `mints-above-floor`, `cross-process` | `maxmemory-policy noeviction` | any other policy may remove a live record when memory runs out |
 //! | `native-fence-live-owner` | always | the fence looks at the record in the same script as the write; no record, no write |
 //! | `idle-names-forgotten` | always | records expire by themselves, and the server's clock is the lower bound of the next value |
 //! | `lease-survives-restart`, `token-survives-restart`, destination: `mark-survives-restart` | `noeviction`, `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no`, no replicas | otherwise the latest writes may be lost with the process, the machine, or a failover |

@@ -33,7 +33,7 @@ redis.call('SET', KEYS[1], head .. string.format('%.0f', expires) .. ' ' .. gran
   'PX', string.format('%.0f', math.ceil((last - t) / 1000) + ARGV[2]))
 ";
 
-/// KEYS lease, incarnation, spent. ARGV owner, keep in ms, grant, TTL in ms, holder. A grant that has expired and is followed by another one leaves a tombstone,
+/// KEYS lease, incarnation, spent. ARGV owner, keep in ms, grant, TTL in ms, holder, floor. A grant that has expired and is followed by another one leaves a tombstone,
 /// as `FORCE` does: the record, which said that its attempt is over, says that of the newer one from here on, and a request of the older one
 /// may still be on its way.
 const ACQUIRE: &str = r"
@@ -47,7 +47,7 @@ if live then return { 'held', string.format('%.0f', expires - t) } end
 incarnation = others[1]
 if not incarnation then return { 'no incarnation' } end
 if not string.match(incarnation, '^%x+$') then return { 'bad incarnation' } end
-local before = tonumber(value or 0)
+local before = math.max(tonumber(value or 0), tonumber(ARGV[6]))
 if before >= 9007199254740992 then return { 'exhausted' } end
 if state == 'h' then
   local kept = math.max(math.ceil((expires - renewed) / 1000) * 2, 10000)
@@ -82,8 +82,9 @@ elseif state == 'f' then lost = 'forced'
 elseif not live then lost = 'expired' end
 ";
 
-/// KEYS lease. ARGV owner, keep in ms, TTL in ms.
+/// KEYS lease. ARGV owner, keep in ms, TTL in ms, value. The value is a second line: an owner token is of one grant only.
 const RENEW: &str = r"
+if not lost and value ~= ARGV[4] then lost = 'superseded' end
 if lost then return { lost } end
 expires = math.max(expires, t + ARGV[3] * 1000)
 renewed = string.format('%.0f', t)
@@ -124,17 +125,17 @@ return { 'held', value, string.format('%.0f', expires - t),
   string.format('%.0f', math.max(t - granted, 0)), string.format('%.0f', math.max(t - renewed, 0)), holder }
 ";
 
-/// What a fenced script begins with. KEYS lease, then the caller's. ARGV owner, then the caller's. It takes its own away, so that the
+/// What a fenced script begins with. KEYS lease, then the caller's. ARGV owner, value, then the caller's. It takes its own away, so that the
 /// caller's part finds its keys and arguments where it expects them.
 const FENCE: &str = r"do
-  local owner, expires, state = string.match(redis.call('GET', KEYS[1]) or '',
-    '^L1 %d+ %x+ (%x+) %x+ (%d+) %d+ %d+ ([hrf]) ')
+  local value, owner, expires, state = string.match(redis.call('GET', KEYS[1]) or '',
+    '^L1 (%d+) %x+ (%x+) %x+ (%d+) %d+ %d+ ([hrf]) ')
   local t = redis.call('TIME')
-  if owner ~= ARGV[1] or state ~= 'h' or t[1] * 1000000 + t[2] >= tonumber(expires) then
+  if owner ~= ARGV[1] or value ~= ARGV[2] or state ~= 'h' or t[1] * 1000000 + t[2] >= tonumber(expires) then
     return redis.error_reply('LEASEHOLD_FENCED this grant has ended')
   end
   table.remove(KEYS, 1)
-  table.remove(ARGV, 1)
+  for _ = 1, 2 do table.remove(ARGV, 1) end
 end
 ";
 

@@ -10,8 +10,9 @@ use crate::step::Query;
 use crate::sweep::Sweeper;
 use crate::wire::{Found, LeaseStatements, Sql, listed, spent_for};
 use lease_core::{
-    Acquisition, Attempt, Claims, CleanUp, Description, Fence, ForceRelease, Forced, Held, Inspection, Lease,
-    LeaseBackend, LeaseError, Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
+    Acquisition, Attempt, Claims, CleanUp, Description, Fence, FencingToken, ForceRelease, Forced, Held, Inspection,
+    Lease, LeaseBackend, LeaseError, Limits, NamePage, Operation, Release, Renewal, ResourceName, SharedClock,
+    accept_grant,
 };
 use sqlx::sqlite::SqliteRow;
 use std::sync::Arc;
@@ -138,8 +139,10 @@ impl LeaseBackend for SqliteBackend {
 
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
+        self.limits().check_floor(attempt)?;
         let sent = attempt.begin_send(self.clock().now(), granted_ttl)?;
         let first_sent = sent.first_sent();
+        let floor = i64::try_from(attempt.floor()).unwrap_or(i64::MAX);
         let not_after = instant_ns(first_sent.saturating_add(granted_ttl));
         let (grant, holder) = (attempt.grant().to_hex(), attempt.holder().as_str().to_owned());
         let answer = self
@@ -150,7 +153,7 @@ impl LeaseBackend for SqliteBackend {
                 attempt.owner().reveal(),
                 granted_ttl,
                 move |query, moment| {
-                    query.bind(moment.wall_us).bind(grant.clone()).bind(holder.clone()).bind(not_after)
+                    query.bind(moment.wall_us).bind(grant.clone()).bind(holder.clone()).bind(not_after).bind(floor)
                 },
             )
             .await;
@@ -171,6 +174,7 @@ impl LeaseBackend for SqliteBackend {
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {
         let sent = self.clock().now();
+        let value = lease.token().map(FencingToken::value_i64);
         let rows = self
             .write(
                 Operation::Renew,
@@ -178,11 +182,11 @@ impl LeaseBackend for SqliteBackend {
                 lease.resource(),
                 lease.owner().reveal(),
                 lease.granted_ttl(),
-                |query, _| query,
+                move |query, _| query.bind(value),
             )
             .await?;
         let found = one(&rows, Operation::Renew, Found::decode)?;
-        Ok(match found.loss() {
+        Ok(match found.loss_of(lease) {
             Some(reason) => Renewal::Lost(reason),
             None => Renewal::Renewed(lease.renewed(sent)),
         })

@@ -6,7 +6,8 @@ use crate::step::{Caller, Query, query};
 use crate::transaction::OwnedTransaction;
 use crate::wire::Found;
 use lease_core::{
-    BootInstant, Effect, FenceError, FencedRegister, Lease, LeaseError, Operation, ResourceName, SharedClock,
+    BootInstant, Effect, FenceError, FencedRegister, FencingToken, Lease, LeaseError, Operation, ResourceName,
+    SharedClock,
 };
 use sqlx::{Row as _, SqliteConnection};
 use std::ops::{Deref, DerefMut};
@@ -28,6 +29,7 @@ impl SqliteBackend {
         let Inner { database, statements, turn, .. } = &*self.inner;
         let (turn, until) = database.enter(turn, Operation::FencedWrite).await?;
         let (bind, look, here) = (owned(lease), Arc::clone(&statements.look), Arc::clone(database));
+        let of = lease.clone();
         let work = move |caller: Arc<Caller>| async move {
             let mut open = OwnedTransaction::begin(Arc::clone(&here), turn, Operation::FencedWrite, &caller).await?;
             let moment = here.moment();
@@ -36,7 +38,7 @@ impl SqliteBackend {
                 .await
                 .map_err(|e| crate::error::of_operation(e, Operation::FencedWrite))?;
             let found = one(&rows, Operation::FencedWrite, Found::decode)?;
-            if let Some(record) = found.record.as_ref().filter(|_| found.loss().is_none()) {
+            if let Some(record) = found.record.as_ref().filter(|_| found.loss_of(&of).is_none()) {
                 let now = BootInstant::from_nanos(u64::try_from(moment.now).unwrap_or(0));
                 return Ok(Some((open, now.saturating_add(record.remaining))));
             }
@@ -137,10 +139,11 @@ impl FencedRegister for SqliteBackend {
     }
 }
 
-/// The parameters `?1` to `?5` for the owner of `lease`.
+/// The parameters `?1` to `?4` for the owner of `lease`, and its fencing value as `?5`.
 fn owned(lease: &Lease) -> impl Fn(Query, &Moment) -> Query + Send + Sync + 'static {
     let (resource, owner) = (lease.resource().as_str().to_owned(), lease.owner().reveal());
+    let value = lease.token().map(FencingToken::value_i64);
     move |query, moment| {
-        query.bind(resource.clone()).bind(owner.clone()).bind(moment.boot.clone()).bind(moment.now).bind(None::<i64>)
+        query.bind(resource.clone()).bind(owner.clone()).bind(moment.boot.clone()).bind(moment.now).bind(value)
     }
 }

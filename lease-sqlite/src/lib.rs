@@ -42,7 +42,7 @@
 //!
 //! | claim | | why |
 //! |---|---|---|
-//! | `fencing-token` | yes | minted in the transaction that makes the grant |
+//! | `fencing-token`, `mints-above-floor` | yes | minted in the transaction that makes the grant |
 //! | `native-fence-live-owner` | yes | the grant is checked in the transaction that writes, under the write lock |
 //! | `native-fence-mark` | no | the live-owner fence is the stronger one |
 //! | `cross-process` | yes | on one machine |

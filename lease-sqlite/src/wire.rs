@@ -18,7 +18,7 @@
 use crate::connection::duration_ns;
 use crate::schema::Table;
 use crate::sweep::{survey, sweep};
-use lease_core::{Authority, ConnectOptions, LeaseError, Listed, LossReason, Namespace, ResourceName};
+use lease_core::{Authority, ConnectOptions, Lease, LeaseError, Listed, LossReason, Namespace, ResourceName};
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 use std::sync::Arc;
@@ -56,9 +56,10 @@ impl LeaseStatements {
         Self {
             tables: tables(ns),
             acquire: acquire(ns, &store, &look),
+            // ?6: the fencing value, a second line: an owner token is of one grant only
             renew: format!(
                 "UPDATE {ns}_lease SET expires = max(expires, ?4 + ?5), renewed = ?4
-                 WHERE resource = ?1 AND owner = ?2 AND {LIVE};
+                 WHERE resource = ?1 AND owner = ?2 AND value = ?6 AND {LIVE};
                  {look}; COMMIT"
             )
             .into(),
@@ -85,9 +86,9 @@ impl LeaseStatements {
             .into(),
             survey: survey(ns),
             sweep: sweep(ns, &store),
-            // ?6: the value
+            // ?5: the fencing value; ?6: the register's value
             fenced_write: format!(
-                "UPDATE {ns}_lease SET register = ?6 WHERE resource = ?1 AND owner = ?2 AND {LIVE};
+                "UPDATE {ns}_lease SET register = ?6 WHERE resource = ?1 AND owner = ?2 AND value = ?5 AND {LIVE};
                  SELECT changes(); COMMIT"
             )
             .into(),
@@ -172,7 +173,7 @@ fn ensure_store(ns: &str) -> String {
     )
 }
 
-/// `?6`: wall clock in µs; `?7`: grant id; `?8`: holder; `?9`: the boot instant after which the grant could not count any more.
+/// `?6`: wall clock in µs; `?7`: grant id; `?8`: holder; `?9`: the boot instant after which the grant could not count any more; `?10`: the floor.
 /// An owner whose grant has expired is remembered as spent, as by `force`: the record says of the newer one from here on that its attempt is over.
 fn acquire(ns: &str, store: &str, look: &str) -> Sql {
     let last = format!("coalesce((SELECT value FROM {ns}_lease WHERE resource = ?1), 0)");
@@ -185,7 +186,7 @@ fn acquire(ns: &str, store: &str, look: &str) -> Sql {
          ON CONFLICT (owner) DO UPDATE SET boot = excluded.boot, until = excluded.until;
          INSERT INTO {ns}_lease (resource, owner, grant_id, holder, value, boot, expires, granted, renewed, released,
            forced)
-         SELECT ?1, ?2, ?7, ?8, max({last} + 1, floor + 1, ?6), ?3, ?4 + ?5, ?4, ?4, 0, 0
+         SELECT ?1, ?2, ?7, ?8, max({last} + 1, floor + 1, ?10 + 1, ?6), ?3, ?4 + ?5, ?4, ?4, 0, 0
          FROM {ns}_store
          WHERE ?4 < ?9 AND {last} < {max} AND floor < {max}
            AND NOT EXISTS (SELECT 1 FROM {ns}_spent WHERE owner = ?2 AND boot = ?3 AND until > ?4)
@@ -302,6 +303,13 @@ impl Found {
     /// The authority of the history that the row belongs to.
     pub(crate) fn authority(&self, options: &ConnectOptions) -> Result<Authority, LeaseError> {
         options.authority("sqlite", self.incarnation.as_deref().unwrap_or_default())
+    }
+
+    /// Why the grant of `lease` has ended; `None` while it is live.
+    pub(crate) fn loss_of(&self, lease: &Lease) -> Option<LossReason> {
+        let value = lease.token().map(lease_core::FencingToken::value);
+        let another = self.record.as_ref().is_some_and(|record| Some(record.value) != value);
+        if another { Some(LossReason::Superseded) } else { self.loss() }
     }
 
     /// Why the grant of the asking owner has ended; `None` while it is live.

@@ -8,6 +8,7 @@ mod declared;
 mod destination;
 mod exclusion;
 mod expiry;
+mod floor;
 mod force;
 mod holder;
 #[cfg(feature = "http")]
@@ -123,6 +124,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         attempt::CASES,
         force::CASES,
         token::CASES,
+        floor::CASES,
         clean_up::CASES,
         wait::CASES,
         names::CASES,

@@ -17,6 +17,8 @@ pub enum Break {
     DropNeedsARuntime,
     ExpiresEarly,
     FenceDoesNotCheck,
+    FloorIsIgnored,
+    FloorIsRefused,
     ForceEndsAnyGrant,
     ForceForgetsAttempt,
     ForceLooksLikeRelease,

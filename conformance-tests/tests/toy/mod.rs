@@ -104,7 +104,7 @@ impl LeaseBackend for Toy {
 
     fn claims(&self) -> Claims {
         let other = self.is(Break::ClaimsTheOtherFence);
-        Claims::of(&[Claim::FencingToken, Claim::ListByPrefix, Claim::IdleNamesForgotten])
+        Claims::of(&[Claim::FencingToken, Claim::MintsAboveFloor, Claim::ListByPrefix, Claim::IdleNamesForgotten])
             .and_if(!other, Claim::NativeFenceLiveOwner)
             .and_if(other, Claim::NativeFenceMark)
     }
@@ -124,6 +124,7 @@ impl LeaseBackend for Toy {
             std::future::pending::<()>().await;
         }
         let ttl = self.granted_ttl(attempt)?;
+        self.check_floor(attempt)?;
         let sent = if self.is(Break::ReleasedAttemptIsGrantedAgain) || self.is(Break::AbandonDoesNothing) {
             now()
         } else {
@@ -148,6 +149,9 @@ impl LeaseBackend for Toy {
         }
         let token = attempt.token(Authority::parse("toy:1:0")?, value)?;
         let lease = Lease::granted(attempt, Some(token), ttl, sent, self.clock());
+        if self.is(Break::FloorIsIgnored) {
+            return Ok(Acquisition::Acquired(lease));
+        }
         lease_core::accept_grant(self, attempt, lease).await
     }
 

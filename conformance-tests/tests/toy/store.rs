@@ -1,7 +1,9 @@
 //! The records of the toy store, and the steps that make a grant and end one by force.
 
 use super::{Break, Toy, now};
-use lease_core::{Attempt, BootInstant, ForceRelease, Forced, LeaseError, OwnerToken, ResourceName};
+use lease_core::{
+    Attempt, BootInstant, Effect, ForceRelease, Forced, LeaseBackend as _, LeaseError, OwnerToken, ResourceName,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -95,7 +97,7 @@ impl Toy {
 
     /// Makes the record of a new grant; its value.
     fn put(&self, store: &mut Store, key: String, attempt: &Attempt, ttl: Duration) -> u64 {
-        let value = self.mint(store, &key);
+        let value = self.mint(store, &key, attempt.floor());
         let lasts = if self.is(Break::ExpiresEarly) { ttl / 2 } else { ttl };
         let register = store.records.get(&key).and_then(|record| record.register.clone());
         let record = Record {
@@ -114,8 +116,21 @@ impl Toy {
         value
     }
 
-    fn mint(&self, store: &mut Store, key: &str) -> u64 {
-        store.last_value += 1;
+    /// That a value above the attempt's floor can be minted.
+    pub(super) fn check_floor(&self, attempt: &Attempt) -> Result<(), LeaseError> {
+        if self.is(Break::FloorIsIgnored) {
+            return Ok(());
+        }
+        if self.is(Break::FloorIsRefused) && attempt.floor() > 0 {
+            let (resource, floor) = (attempt.resource().clone(), attempt.floor());
+            return Err(LeaseError::BelowFloor { resource, value: 1, floor, effect: Effect::None });
+        }
+        self.limits().check_floor(attempt)
+    }
+
+    fn mint(&self, store: &mut Store, key: &str, floor: u64) -> u64 {
+        let floor = if self.is(Break::FloorIsIgnored) { 0 } else { floor };
+        store.last_value = store.last_value.max(floor) + 1;
         let own = store.counters.entry(key.to_owned()).or_default();
         *own += 1;
         match self.broken {

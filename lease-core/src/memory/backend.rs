@@ -115,11 +115,13 @@ fn sweep(state: &mut Inner, now: BootInstant) -> usize {
 }
 
 fn loss(state: &Inner, lease: &Lease, now: BootInstant) -> Option<LossReason> {
-    let value = lease.token().map(FencingToken::value);
+    // The value is a second line: an owner token is of one grant only.
+    let is_its = |record: &Record| {
+        record.owner == *lease.owner() && lease.token().is_none_or(|token| token.value() == record.value)
+    };
     match state.records.get(lease.resource().as_str()) {
         None => Some(LossReason::Gone),
-        // The value is a second line: an owner token is of one grant only.
-        Some(record) if record.owner != *lease.owner() || Some(record.value) != value => Some(LossReason::Superseded),
+        Some(record) if !is_its(record) => Some(LossReason::Superseded),
         Some(Record { ended: Some(Ended::Released), .. }) => Some(LossReason::Released),
         Some(Record { ended: Some(Ended::Forced), .. }) => Some(LossReason::Forced),
         Some(record) if now >= record.expires => Some(LossReason::Expired),
