@@ -187,6 +187,12 @@ impl Attempt {
         Self { state: Arc::default(), ..self.clone() }
     }
 
+    /// Whether its grant was handed to its caller in time. For backends: such a grant is in use, so no repeat gives it up.
+    #[must_use]
+    pub fn is_accepted(&self) -> bool {
+        self.state.was_accepted()
+    }
+
     pub(crate) fn state(&self) -> &Arc<AttemptState> {
         &self.state
     }

@@ -326,8 +326,8 @@ async fn edits_change_what_runs_and_stale_ones_are_loud() {
     assert!(PostgresBackend::connect_edited(&url, &[("no such text", "x")]).await.is_err());
     // Without the owner's comparison a stranger's renewal passes: the edit is in force.
     let edits = [(
-        "WHERE l.name = $1 AND l.owner = $2 AND NOT l.released AND l.expires_at > clock_timestamp()\n    RETURNING",
-        "WHERE l.name = $1 AND $2 <> ''\n    RETURNING",
+        "WHERE l.name = $1 AND l.owner = $2 AND l.value = $4 AND NOT l.released AND l.expires_at > clock_timestamp()\n    RETURNING",
+        "WHERE l.name = $1 AND $2 <> '' AND $4 > 0\n    RETURNING",
     )];
     let broken = PostgresBackend::connect_edited(&url, &edits).await.unwrap();
     let first = take(&broken, "r", 60_000).await;

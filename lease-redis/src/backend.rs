@@ -6,6 +6,7 @@ use crate::error::{CallError, foreign, unexpected};
 use crate::keys::Keys;
 use crate::link::{Call, Link, Script};
 use crate::purge::remove_all;
+use crate::replicas::Replicas;
 use crate::wire::{Granting, LeaseScripts, Seen};
 use lease_core::{
     Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence,
@@ -23,7 +24,8 @@ pub struct RedisBackend {
     pub(crate) link: Link,
     pub(crate) keys: Keys,
     pub(crate) scripts: Arc<LeaseScripts>,
-    options: ConnectOptions,
+    replicas: Option<Arc<Replicas>>,
+    pub(crate) options: ConnectOptions,
     name: &'static str,
     address: String,
 }
@@ -77,12 +79,17 @@ impl RedisBackend {
             link: Link::new(&config)?,
             keys: Keys::new(config.options.namespace.clone()),
             scripts: Arc::new(LeaseScripts::new(edits)?),
+            replicas: Replicas::new(&config).map(Arc::new),
             name: config.client.backend_name(),
             address: config.address,
             options: config.options,
         };
         backend.link.connect().await?;
-        backend.make_incarnation(&backend.link.begin(Operation::Connect)).await?;
+        let call = backend.link.begin(Operation::Connect);
+        backend.make_incarnation(&call).await?;
+        if let Some(replicas) = &backend.replicas {
+            replicas.check_privilege(&call).await?;
+        }
         Ok(backend)
     }
 
@@ -113,7 +120,7 @@ impl RedisBackend {
 
     /// Begins the history of this namespace, if it has none. Each try draws a new candidate, so that a history which was wiped out never comes
     /// back under its old name.
-    async fn make_incarnation(&self, call: &Call<'_>) -> Result<(), LeaseError> {
+    pub(crate) async fn make_incarnation(&self, call: &Call<'_>) -> Result<(), LeaseError> {
         let candidate = GrantId::random()?.to_hex();
         let key = self.keys.incarnation();
         let reply =
@@ -121,36 +128,6 @@ impl RedisBackend {
         match reply.into_texts().as_slice() {
             [found] if GrantId::from_hex(found).is_some() => Ok(()),
             _ => Err(bad_incarnation(&key)),
-        }
-    }
-
-    async fn ask_for_grant(
-        &self,
-        call: &Call<'_>,
-        attempt: &Attempt,
-        granted_ttl: Duration,
-    ) -> Result<Granting, LeaseError> {
-        let resource = attempt.resource();
-        let (lease, incarnation) = (self.keys.lease(resource), self.keys.incarnation());
-        let spent = self.keys.spent(resource, attempt.owner());
-        let args = [
-            &*attempt.owner().reveal(),
-            &self.keep_ms(),
-            &attempt.grant().to_hex(),
-            &millis(granted_ttl),
-            attempt.holder().as_str(),
-            &attempt.floor().to_string(),
-        ];
-        let reply = call.eval(&self.scripts.acquire, &[&lease, &incarnation, &spent], &args).await;
-        let texts = reply.map_err(|e| e.into_lease(call, Some(resource)))?.into_texts();
-        match Granting::decode(&texts).ok_or_else(|| unexpected(Operation::Acquire))? {
-            Granting::Over => {
-                Err(LeaseError::AttemptOver { resource: resource.clone(), reason: "its grant has ended" })
-            }
-            Granting::Foreign => Err(foreign(resource, NO_RECORD)),
-            Granting::BadIncarnation => Err(bad_incarnation(&incarnation)),
-            Granting::Exhausted => Err(LeaseError::TokenRange { value: MAX_VALUE.saturating_add(1) }),
-            answer => Ok(answer),
         }
     }
 
@@ -186,12 +163,9 @@ impl RedisBackend {
     }
 }
 
-const NO_RECORD: &str = "it is no lease record of this version";
+pub(crate) const NO_RECORD: &str = "it is no lease record of this version";
 
-/// How often one acquire makes a new incarnation, should somebody keep removing it.
-const INCARNATION_TRIES: usize = 3;
-
-fn bad_incarnation(key: &str) -> LeaseError {
+pub(crate) fn bad_incarnation(key: &str) -> LeaseError {
     LeaseError::NotSetUp {
         reason: format!("the key {key} does not hold an incarnation of this namespace"),
         advice: "choose another namespace, or remove the key".into(),
@@ -249,37 +223,14 @@ impl LeaseBackend for RedisBackend {
     async fn acquire(&self, attempt: &Attempt) -> Result<Acquisition, LeaseError> {
         let granted_ttl = self.limits().granted_ttl(attempt.ttl())?;
         self.limits().check_floor(attempt)?;
-        let call = self.link.begin(Operation::Acquire);
-        for _ in 0..INCARNATION_TRIES {
-            let sent = attempt.begin_send(self.now(), granted_ttl)?;
-            let first_sent = sent.first_sent();
-            let answer = self.ask_for_grant(&call, attempt, granted_ttl).await;
-            if !matches!(&answer, Err(error) if error.effect() == Effect::Unknown) {
-                sent.answered();
-            }
-            let (value, incarnation) = match answer? {
-                Granting::Granted { value, incarnation } => (value, incarnation),
-                Granting::Held { remaining_us } => {
-                    return Ok(Acquisition::Held(Held::for_another(Some(Duration::from_micros(remaining_us)))));
-                }
-                // The store lost its data since this instance connected: a new history begins.
-                _ => {
-                    self.make_incarnation(&call).await?;
-                    continue;
-                }
-            };
-            let authority = self.options.authority("redis", &incarnation)?;
-            let token = attempt.token(authority, value)?;
-            let lease = Lease::granted(attempt, Some(token), granted_ttl, first_sent, self.clock());
-            return accept_grant(self, attempt, lease).await;
+        let granted = match &self.replicas {
+            None => self.grant(&self.link.begin(Operation::Acquire), attempt, granted_ttl).await?,
+            Some(replicas) => replicas.grant(self, attempt, granted_ttl).await?,
+        };
+        match granted {
+            Ok(lease) => accept_grant(self, attempt, lease).await,
+            Err(held) => Ok(Acquisition::Held(held)),
         }
-        Err(LeaseError::Store {
-            operation: Operation::Acquire,
-            reason: "somebody removes the namespace's incarnation as fast as it is made".into(),
-            effect: Effect::None,
-            advice: Advice::TryAgain,
-            source: None,
-        })
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, LeaseError> {

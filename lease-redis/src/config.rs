@@ -18,6 +18,8 @@ use std::path::PathBuf;
 pub struct RedisConfig {
     /// The options that every backend has.
     pub options: ConnectOptions,
+    /// How many replicas have to confirm each grant, 0 for none. URL parameter `wait_replicas`; default 0. For leases only.
+    pub wait_replicas: u32,
     pub(crate) client: Client,
     pub(crate) tls: bool,
     pub(crate) tls_ca: Option<PathBuf>,
@@ -46,7 +48,7 @@ impl Client {
 }
 
 /// This backend's own URL parameters.
-const OWN: &[&str] = &["tls_ca"];
+const OWN: &[&str] = &["tls_ca", "wait_replicas"];
 
 impl RedisConfig {
     /// Reads a URL: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, with `rediss` for TLS and `+fred` for the client fred.
@@ -69,6 +71,7 @@ impl RedisConfig {
                 "the URL has a fragment (`#…`), which nobody reads; remove it, and write `#` in a password as `%23`",
             ));
         }
+        let wait_replicas = parsed.own("wait_replicas").map_or(Ok(0), wait_replicas)?;
         let database = database(parsed.url.path())?;
         let mut url = parsed.url.clone();
         url.set_path("");
@@ -77,6 +80,7 @@ impl RedisConfig {
             client,
             tls,
             tls_ca,
+            wait_replicas,
             address: parsed.address(),
             database,
             client_url: url.to_string(),
@@ -132,6 +136,16 @@ fn database(path: &str) -> Result<u8, LeaseError> {
     }
 }
 
+/// More than a primary has replicas is no mistake here: they may come.
+fn wait_replicas(text: &str) -> Result<u32, LeaseError> {
+    let number = text.parse::<u32>().ok().filter(|number| *number <= MOST_REPLICAS);
+    number.ok_or_else(|| {
+        invalid(&format!("URL parameter `wait_replicas` is `{text}`; give a whole number from 0 to {MOST_REPLICAS}"))
+    })
+}
+
+const MOST_REPLICAS: u32 = 100;
+
 fn invalid(reason: &str) -> LeaseError {
     LeaseError::InvalidConfig { reason: reason.into() }
 }
@@ -147,6 +161,7 @@ impl fmt::Debug for RedisConfig {
             .field("client", &self.client)
             .field("tls", &self.tls)
             .field("tls_ca", &self.tls_ca)
+            .field("wait_replicas", &self.wait_replicas)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -168,6 +183,8 @@ mod tests {
             ("redis://u:s3cret@h/#insecure", "remove it"),
             ("redis-cluster://u:s3cret@h/", "rediss+fred"),
             ("redis://u:s3cret@h/?tls_ca=/x", "rediss"),
+            ("redis://u:s3cret@h/?wait_replicas=-1", "from 0 to 100"),
+            ("redis://u:s3cret@h/?wait_replicas=101", "from 0 to 100"),
             ("redis:///", "no host"),
         ];
         for (url, says) in cases {

@@ -28,7 +28,7 @@ impl CallError {
 
 /// What the least-privileged account needs; also in the crate docs, and tested.
 pub(crate) const ACL_ADVICE: &str = "as an administrator: ACL SETUSER NAME +eval +evalsha +get +mget +set +time +hget +hset +info +config|get +ping ~NAMESPACE:* \
-    (for a database other than 0 also +select, for purge +scan +unlink)";
+    (for a database other than 0 also +select, for wait_replicas +wait, for purge +scan +unlink)";
 
 /// The scripts read and check before their first write, and the server checks privileges, memory and role before it lets the first write
 /// pass, so an error that it answers with means that nothing was done.

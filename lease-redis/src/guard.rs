@@ -62,6 +62,11 @@ impl RedisDestination {
     }
 
     async fn open(config: RedisConfig, edits: &[(&str, &str)]) -> Result<Self, LeaseError> {
+        if config.wait_replicas > 0 {
+            let reason =
+                "`wait_replicas` is for leases; a destination does not wait for replicas, so leave it out here";
+            return Err(LeaseError::InvalidConfig { reason: reason.into() });
+        }
         let destination = Self {
             link: Link::new(&config)?,
             keys: Keys::new(config.options.namespace.clone()),

@@ -92,6 +92,7 @@
     expect(dead_code, reason = "without a client nothing is ever sent")
 )]
 
+mod acquire;
 mod backend;
 mod claims;
 mod config;
@@ -102,6 +103,7 @@ mod guard;
 mod keys;
 mod link;
 mod purge;
+mod replicas;
 mod wire;
 
 pub use backend::RedisBackend;

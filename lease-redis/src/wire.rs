@@ -33,13 +33,14 @@ redis.call('SET', KEYS[1], head .. string.format('%.0f', expires) .. ' ' .. gran
   'PX', string.format('%.0f', math.ceil((last - t) / 1000) + ARGV[2]))
 ";
 
-/// KEYS lease, incarnation, spent. ARGV owner, keep in ms, grant, TTL in ms, holder, floor. A grant that has expired and is followed by another one leaves a tombstone,
+/// KEYS lease, incarnation, spent. ARGV owner, keep in ms, grant, TTL in ms, holder, floor, whether replicas are waited for. A grant that has expired and is followed by another one leaves a tombstone,
 /// as `FORCE` does: the record, which said that its attempt is over, says that of the newer one from here on, and a request of the older one
 /// may still be on its way.
 const ACQUIRE: &str = r"
 local others = redis.call('MGET', KEYS[2], KEYS[3])
 if others[2] then return { 'over' } end
 if owner == ARGV[1] then
+  if live and ARGV[7] == '1' then redis.call('SET', KEYS[1], raw, 'KEEPTTL') end
   if live then return { 'granted', value, incarnation } end
   return { 'over' }
 end
@@ -58,6 +59,9 @@ granted = string.format('%.0f', t)
 head = 'L1 ' .. value .. ' ' .. incarnation .. ' ' .. ARGV[1] .. ' ' .. ARGV[3] .. ' '
 expires, renewed, state, holder = t + ARGV[4] * 1000, granted, 'h', ARGV[5]
 ";
+
+/// How replicas are waited for, after a grant. A repeat that finds its grant writes it once more, so that there is a write to wait for.
+const WAIT: &str = "WAIT {replicas} {ms}";
 
 /// What an acquire answers after its write.
 const GRANTED: &str = r"
@@ -201,6 +205,7 @@ pub(crate) struct LeaseScripts {
     pub(crate) force: Script,
     pub(crate) inspect: Script,
     pub(crate) fence: String,
+    pub(crate) wait: String,
     pub(crate) fenced_write: Script,
 }
 
@@ -218,6 +223,7 @@ impl LeaseScripts {
             inspect: script(&[LOOK, INSPECT]),
             fenced_write: script(&[FENCE, PUT]),
             fence: edits.apply(FENCE),
+            wait: edits.apply(WAIT),
         };
         edits.check().map(|()| scripts)
     }

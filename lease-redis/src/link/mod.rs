@@ -100,7 +100,7 @@ impl Link {
 
     /// Begins an operation: its requests share one time limit.
     pub(crate) fn begin(&self, operation: Operation) -> Call<'_> {
-        Call { link: self, operation, end: Instant::now().checked_add(self.0.call_timeout) }
+        Call { link: self, operation, end: Instant::now().checked_add(self.0.call_timeout), pinned: None }
     }
 
     async fn wire(&self) -> Result<Arc<dyn Wire>, LeaseError> {
@@ -246,9 +246,33 @@ pub(crate) struct Call<'a> {
     link: &'a Link,
     operation: Operation,
     end: Option<Instant>,
+    pinned: Option<Arc<dyn Wire>>,
 }
 
 impl Call<'_> {
+    /// The same with all its requests on one connection: when that breaks, they fail.
+    pub(crate) async fn on_one_connection(mut self) -> Result<Self, LeaseError> {
+        self.pinned = Some(self.wire().await?);
+        Ok(self)
+    }
+
+    /// What is left of its time.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.end.unwrap_or_else(Instant::now).saturating_duration_since(Instant::now())
+    }
+
+    async fn wire(&self) -> Result<Arc<dyn Wire>, LeaseError> {
+        if let Some(wire) = &self.pinned {
+            return Ok(Arc::clone(wire));
+        }
+        let late = |_| LeaseError::Timeout {
+            operation: self.operation,
+            limit: self.link.0.call_timeout,
+            effect: lease_core::Effect::None,
+        };
+        timeout_at(self.end.unwrap_or_else(Instant::now), self.link.wire()).await.map_err(late)?
+    }
+
     /// Runs a script by its hash; a server that does not know it (restarted, flushed) has not run it, so its text is sent then.
     pub(crate) async fn eval(&self, script: &Script, keys: &[&str], args: &[&str]) -> Result<Reply, CallError> {
         let count = keys.len().to_string();
@@ -269,14 +293,7 @@ impl Call<'_> {
     pub(crate) async fn command(&self, words: &[&str]) -> Result<Reply, CallError> {
         let shared = &self.link.0;
         let end = self.end.unwrap_or_else(Instant::now);
-        let Ok(wire) = timeout_at(end, self.link.wire()).await else {
-            return Err(CallError::Failed(LeaseError::Timeout {
-                operation: self.operation,
-                limit: shared.call_timeout,
-                effect: lease_core::Effect::None,
-            }));
-        };
-        let wire = wire.map_err(CallError::Failed)?;
+        let wire = self.wire().await.map_err(CallError::Failed)?;
         let mut waiting = Waiting { shared, wire: &wire, since: Instant::now(), is_over: false };
         let answer = wire.request(words, end.saturating_duration_since(waiting.since)).await;
         waiting.is_over = true;
