@@ -51,6 +51,26 @@
 //! | server clock set back by more than `idle_retention_ms` while a name was forgotten | stays | **may go back unseen** |
 //! | restore of an old backup together with a clock set back | stays | **may go back unseen**; raise `epoch` after any restore |
 //!
+//! A floor that is given to an acquire ([`Attempt::above`](lease_core::Attempt::above)) is one more lower bound, in the same step: above a
+//! destination's mark no value comes again, whatever this server has lost and whatever its clock says.
+//!
+//! # Waiting for replicas
+//!
+//! Redis answers before its replicas have what was written, so a failover can lose a grant that was answered, and the next worker is granted the
+//! resource beside its holder. With `wait_replicas=N` a grant counts only when `N` replicas have confirmed it: `WAIT` follows the script on the
+//! same connection, for at most half of what is left of the call's time. With fewer confirmations the grant is ended at once, as an abandoned attempt
+//! is, and the error is [`Unconfirmed`](lease_core::LeaseError::Unconfirmed), which says how many there were. How many confirmed a grant is in
+//! [`Lease::confirmed_by`](lease_core::Lease::confirmed_by), and in the event `granted`. Needs `+wait`. Up to 16 acquires wait at the same time, each on
+//! a connection of its own, so that nothing else waits behind them.
+//!
+//! **What it does not cure.** Nothing makes a failover promote one of the replicas that confirmed: ask for all that could be promoted. What was not
+//! confirmed stays on the primary until it is ended there, and a replica that gets it late may keep it until its TTL ends. Renewals and releases
+//! are not waited for: a renewal that had no confirmation has been done all the same, and to refuse it would only end a lease that is held. So
+//! after a failover the new primary may end a grant before its holder's deadline, by as much as the latest renewals had extended it, and a grant
+//! that was released may still be held. A replica that confirmed has the write in memory, not on its disk. An old primary that goes on
+//! answers as before; only `wait_replicas` keeps it from making grants, once its replicas are gone. **Claims do not rise by it**: over a failover only
+//! fencing protects the data.
+//!
 //! # Time
 //!
 //! Redis knows only the wall clock. A step forward on the server ends grants early: the holder's own deadline then comes too late, and only
@@ -69,6 +89,7 @@
 //! | `connect_timeout_ms` | limit of making a connection | 5000 |
 //! | `epoch` | raise it after a restore: another authority | 0 |
 //! | `idle_retention_ms` | how long an idle name is remembered | 24 hours |
+//! | `wait_replicas` | how many replicas have to confirm each grant, 0 to 100; for leases only | 0 |
 //! | `tls_ca` | file with the certificates (PEM) that TLS trusts | those of the system |
 //!
 //! # Least-privileged account
@@ -78,7 +99,7 @@
 //! ```
 //!
 //! Write the namespace in place of `leasehold` (and before Redis 7 `+config` in place of `+config|get`). `+info` and `+config|get` are for reading the settings; a database other than
-//! 0 needs `+select` besides, `purge` needs `+scan +unlink`. An operator who ends grants by force needs nothing more. Whatever the caller's own fenced or guarded scripts use comes on top.
+//! 0 needs `+select` besides, `wait_replicas` needs `+wait`, `purge` needs `+scan +unlink`. An operator who ends grants by force needs nothing more. Whatever the caller's own fenced or guarded scripts use comes on top.
 //!
 //! # Keys
 //!
