@@ -1,17 +1,17 @@
 //! Leases in Redis: each operation is one script, so one request.
 
-use crate::claims::{self, MAX_VALUE};
+use crate::claims;
 use crate::config::RedisConfig;
 use crate::error::{CallError, foreign, unexpected};
 use crate::keys::Keys;
 use crate::link::{Call, Link, Script};
 use crate::purge::remove_all;
 use crate::replicas::Replicas;
-use crate::wire::{Granting, LeaseScripts, Seen};
+use crate::wire::{LeaseScripts, Seen};
 use lease_core::{
-    Acquisition, Advice, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence,
-    ForceRelease, Forced, GrantId, Held, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason,
-    NamePage, Operation, Release, Renewal, ResourceName, SharedClock, accept_grant,
+    Acquisition, Attempt, BootInstant, Claims, CleanUp, ConnectOptions, Description, Effect, Fence, ForceRelease,
+    Forced, GrantId, Inspection, Lease, LeaseBackend, LeaseError, Limits, Listed, LossReason, NamePage, Operation,
+    Release, Renewal, ResourceName, SharedClock, accept_grant,
 };
 use std::sync::Arc;
 use std::time::Duration;

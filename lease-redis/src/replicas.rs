@@ -103,10 +103,11 @@ impl Replicas {
         };
         // One that its caller has already was confirmed then, and is in use.
         if !attempt.is_accepted() {
-            match lease_core::LeaseBackend::abandon(backend, attempt).await {
-                // The other error says that the effect is unknown.
-                Err(left) if error.effect() == Effect::None => return Err(left),
-                _ => {}
+            // Where the error says that the effect is unknown, a failure to give the grant up adds nothing to it.
+            if let Err(left) = lease_core::LeaseBackend::abandon(backend, attempt).await
+                && error.effect() == Effect::None
+            {
+                return Err(left);
             }
         }
         Err(error)
