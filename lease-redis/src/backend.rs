@@ -24,7 +24,7 @@ pub struct RedisBackend {
     pub(crate) link: Link,
     pub(crate) keys: Keys,
     pub(crate) scripts: Arc<LeaseScripts>,
-    replicas: Option<Arc<Replicas>>,
+    pub(crate) replicas: Option<Arc<Replicas>>,
     pub(crate) options: ConnectOptions,
     name: &'static str,
     address: String,
