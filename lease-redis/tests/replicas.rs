@@ -57,7 +57,7 @@ both! {
     async fn a_grant_that_no_replica_has_is_given_up(_server: &mut Server, client: &str) {
         let pair = pair();
         let plain = backend(pair.primary(), client).await;
-        let backend = waiting(pair.primary(), client, 2_000).await;
+        let backend = waiting(pair.primary(), client, 6_000).await;
         assert_eq!(acquire(&plain, &attempt("other", 30_000)).await.confirmed_by(), None, "nobody asked");
         pair.cut_link().unwrap();
         let refused = attempt("r", 600_000);
@@ -71,7 +71,7 @@ both! {
 
     async fn a_repeat_is_confirmed_or_given_up_like_the_first(_server: &mut Server, client: &str) {
         let pair = pair();
-        let (plain, backend) = (backend(pair.primary(), client).await, waiting(pair.primary(), client, 2_000).await);
+        let (plain, backend) = (backend(pair.primary(), client).await, waiting(pair.primary(), client, 6_000).await);
         let (accepted, lost) = (attempt("accepted", 600_000), attempt("lost", 600_000));
         let lease = acquire(&backend, &accepted).await;
         pair.cut_link().unwrap();
