@@ -1,4 +1,5 @@
 //! A floor given to acquire, and the value as a second line beside the owner token.
+#![allow(clippy::arithmetic_side_effects, reason = "a sum that overflows fails the test")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 #[expect(unreachable_pub, dead_code, reason = "one module for several test programs")]

@@ -1,5 +1,6 @@
 //! A floor given to acquire, and the value as a second line beside the owner token.
 #![cfg(any(feature = "client-redis", feature = "client-fred"))]
+#![allow(clippy::arithmetic_side_effects, reason = "a sum that overflows fails the test")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
