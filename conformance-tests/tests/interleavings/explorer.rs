@@ -27,6 +27,8 @@ pub(crate) struct Event<A: Actor> {
     pub(crate) sent: usize,
     /// Whether it had to wait for another actor.
     pub(crate) waited: bool,
+    /// Which turn brought it. Of two that had waited and were answered in the same turn, it is not known which the store served first.
+    pub(crate) turn: usize,
 }
 
 /// All merges of sequences of these lengths, each as the order in which the sequences move.
@@ -114,7 +116,8 @@ async fn turn<A: Actor>(sides: &mut [Side<A>], actor: usize, watch: &mut impl Wa
             (owner, answer)
         });
         side.state = State::Under { task, sent: events.len(), waited: false };
-        settle(sides, actor, watch, events).await;
+        let begun = events.len();
+        settle(sides, actor, begun, watch, events).await;
         // What it did may have let others go on; whoever waited longest is first.
         let mut waiting: Vec<_> = (0..sides.len()).filter(|i| !sides[*i].is_idle()).collect();
         waiting.sort_by_key(|i| match &sides[*i].state {
@@ -122,13 +125,19 @@ async fn turn<A: Actor>(sides: &mut [Side<A>], actor: usize, watch: &mut impl Wa
             _ => 0,
         });
         for other in waiting {
-            settle(sides, other, watch, events).await;
+            settle(sides, other, begun, watch, events).await;
         }
     }
 }
 
 /// Returns when the actor's step has been answered, or is known to wait.
-async fn settle<A: Actor>(sides: &mut [Side<A>], actor: usize, watch: &mut impl Watch, events: &mut Vec<Event<A>>) {
+async fn settle<A: Actor>(
+    sides: &mut [Side<A>],
+    actor: usize,
+    turn: usize,
+    watch: &mut impl Watch,
+    events: &mut Vec<Event<A>>,
+) {
     let side = &mut sides[actor];
     let State::Under { task, sent, waited } = &mut side.state else { return };
     let (owner, answer) = loop {
@@ -141,7 +150,7 @@ async fn settle<A: Actor>(sides: &mut [Side<A>], actor: usize, watch: &mut impl 
             return;
         }
     };
-    events.push(Event { actor, step: side.program[side.next], answer, sent: *sent, waited: *waited });
+    events.push(Event { actor, step: side.program[side.next], answer, sent: *sent, waited: *waited, turn });
     side.state = State::Idle(owner);
     side.next += 1;
 }

@@ -149,32 +149,54 @@ struct Transaction {
     landed: Option<usize>,
 }
 
-/// Judges one schedule.
+/// Judges one schedule. Two that waited for the same answer may have had their turns in either order, so either will do.
 pub(crate) fn judge<A: Actor<Step = Step, Answer = Answer>>(
     ground: &Ground,
-    events: &[Event<A>],
+    mut events: Vec<Event<A>>,
     found: &Found,
     tally: &mut Tally,
 ) {
+    let mut judged = judge_in_order(ground, &events, found);
+    for place in 1..events.len() {
+        let unordered = events[place - 1..=place].iter().all(|event| event.waited && event.turn == events[place].turn);
+        if unordered && !judged.broken.is_empty() {
+            events.swap(place - 1, place);
+            let swapped = judge_in_order(ground, &events, found);
+            if swapped.broken.is_empty() {
+                judged = swapped;
+            } else {
+                events.swap(place - 1, place);
+            }
+        }
+    }
+    tally.add(judged);
+}
+
+fn judge_in_order<A: Actor<Step = Step, Answer = Answer>>(
+    ground: &Ground,
+    events: &[Event<A>],
+    found: &Found,
+) -> Tally {
+    let mut tally = Tally { schedules: 1, ..Tally::default() };
     let mut reference = Reference {
         trusted: FIRST.into(),
         marks: ground.base.map(|mark| (FIRST.into(), mark)).into_iter().collect(),
         transactions: vec![Transaction::default(); ground.tokens.len()],
     };
-    tally.schedules += 1;
-    tally.waited += u64::from(events.iter().any(|event| event.waited));
+    tally.waited = u64::from(events.iter().any(|event| event.waited));
     let shown = || {
         let steps = events.iter().map(|e| format!("{}:{:?}={:?}", e.actor, e.step, e.answer));
         format!("{:?}, base {:?}, {} -> {found:?}", ground.tokens, ground.base, steps.collect::<Vec<_>>().join(" "))
     };
     for (place, event) in events.iter().enumerate() {
-        for rule in reference.take(ground, place, event, events, tally) {
+        for rule in reference.take(ground, place, event, events, &mut tally) {
             tally.finding(rule, shown);
         }
     }
     for rule in reference.compare(found) {
         tally.finding(rule, shown);
     }
+    tally
 }
 
 impl Reference {

@@ -87,9 +87,15 @@ pub(crate) fn both_seal_twice() -> Scene {
 /// `adopt` beside a writer of the old authority, and one of the new.
 pub(crate) fn adopted() -> Vec<Scene> {
     let (of_first, of_second) = (token(FIRST, 3, 3), token(SECOND, 1, 1));
+    let adopting = of_second.clone();
     vec![
-        scene("adopt, writer of the old", vec![of_first, of_second.clone()], &[OLD, &[Adopt]]),
-        scene("adopt, writer of the new", vec![of_second.clone(), of_second], &[OLD, &[Adopt]]),
+        scene("adopt, writer of the old", vec![of_first.clone(), adopting.clone()], &[OLD, &[Adopt]]),
+        scene("adopt, writer of the new", vec![of_second, adopting.clone()], &[OLD, &[Adopt]]),
+        scene(
+            "adopt, two writers",
+            vec![of_first, token(FIRST, 7, 7), adopting],
+            &[OLD, &[BeginAdmit, Write, Commit], &[Adopt]],
+        ),
     ]
 }
 
