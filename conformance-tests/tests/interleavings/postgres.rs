@@ -223,7 +223,7 @@ async fn one_session(server: &Server) -> PgPool {
 impl Lane {
     async fn open(server: &Server, namespace: &str, edits: &[(&str, &str)]) -> Self {
         let url = format!(
-            "{}?namespace={namespace}&call_timeout_ms=60000&connect_timeout_ms=60000&max_connections=1",
+            "{}?namespace={namespace}&call_timeout_ms=300000&connect_timeout_ms=300000&max_connections=1",
             server.url()
         );
         let destination = PostgresDestination::connect_edited(&url, edits).await.unwrap();
