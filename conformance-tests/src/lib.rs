@@ -29,6 +29,7 @@ pub mod report;
 pub mod soak;
 pub mod subject;
 mod suite;
+pub mod survival;
 pub mod timeline;
 mod trials;
 pub mod worker;

@@ -1,5 +1,6 @@
 //! The report: what was run, what was seen, and how it was judged. Everything else is rendered from it.
 
+use crate::survival::SurvivalCell;
 use crate::timeline::Timeline;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +23,9 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// Every case on every backend (and destination).
     pub cells: Vec<Cell>,
+    /// Which guarantee survives which server fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub survival: Vec<SurvivalCell>,
 }
 
 /// A backend that was tested.
@@ -163,6 +167,7 @@ impl Report {
         self.backends.extend(other.backends);
         self.missing.extend(other.missing);
         self.cells.extend(other.cells);
+        self.survival.extend(other.survival);
     }
 
     /// The cells of one case, by the beginning of its id.

@@ -39,6 +39,8 @@ enum Command {
     Run(RunArgs),
     /// Let several workers hold, renew, release and write under random faults, and check their histories together. Exit status as of a run.
     Soak(SoakArgs),
+    /// Play server faults in different set-ups and say which guarantee of a lease survives which. Exit status as of a run.
+    Survive(super::survive::SurviveArgs),
     /// Say what a case does and what it proves.
     Explain {
         /// The case's id, or the beginning of some.
@@ -110,6 +112,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<u8, Failur
         }
         Some(Command::Run(args)) => super::run::run(&args),
         Some(Command::Soak(args)) => super::soak::run(&args),
+        Some(Command::Survive(args)) => super::survive::run(&args),
         Some(Command::List) => {
             list();
             Ok(0)

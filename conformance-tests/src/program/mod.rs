@@ -31,6 +31,8 @@ mod soak;
 mod stores;
 mod story;
 mod subjects;
+mod survive;
+mod survive_table;
 mod svg;
 mod terminal;
 mod tidy;
