@@ -15,6 +15,9 @@ use tokio::task::JoinSet;
 /// How often a TTL is doubled on a machine that is too busy for it.
 const DOUBLINGS: u32 = 3;
 
+/// Is told of a scene that is over, and how many are.
+pub type Progress = dyn Fn(usize, &Scene) + Send + Sync;
+
 /// Plays scenes. Needs a runtime with several threads, since servers are waited for in place.
 #[derive(Clone)]
 pub struct Engine {
@@ -27,7 +30,7 @@ pub struct Engine {
     /// How many at a time. They mostly wait.
     pub at_once: usize,
     /// Is told of each scene that is over, and how many are.
-    pub progress: Arc<dyn Fn(usize, &Scene) + Send + Sync>,
+    pub progress: Arc<Progress>,
 }
 
 impl std::fmt::Debug for Engine {

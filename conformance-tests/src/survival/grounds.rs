@@ -37,7 +37,7 @@ impl Grounds {
             }
             None => memory.open(namespace).await,
         };
-        let opened = async || -> Result<Self, GuardError> {
+        let all = async || -> Result<Self, GuardError> {
             Ok(Self {
                 reached: open("reached").await?,
                 unreached: open("unreached").await?,
@@ -45,7 +45,7 @@ impl Grounds {
                 resource: ResourceName::parse(super::CONTESTED)?,
             })
         };
-        opened().await.map_err(|error| Trouble::Failed(format!("the destinations cannot be opened: {error}")))
+        all().await.map_err(|error| Trouble::Failed(format!("the destinations cannot be opened: {error}")))
     }
 
     /// What A does with its lease: the guards take its store's tokens, and it writes where it is to have been.

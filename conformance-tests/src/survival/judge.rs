@@ -84,16 +84,13 @@ pub(super) fn exclusion(contest: &Contest, outlasts: bool) -> Result<Finding, To
 /// Whether the resource was granted again within the bound.
 pub(super) fn granting(contest: &Contest, bound: Duration) -> Finding {
     let bound_ms = ms(bound);
-    let finding = match &contest.won {
-        Some(won) => {
-            let waited = ms(won.waited);
-            Finding::new(Outcome::Survives, format!("granted again {waited} ms after it could be"))
-                .with("waited_ms", waited)
-        }
-        None => {
-            let why = contest.last_error.as_deref().unwrap_or("it is held");
-            Finding::new(Outcome::Breaks, format!("not granted within {bound_ms} ms; B was told: {why}"))
-        }
+    let finding = if let Some(won) = &contest.won {
+        let waited = ms(won.waited);
+        Finding::new(Outcome::Survives, format!("granted again {waited} ms after it could be"))
+            .with("waited_ms", waited)
+    } else {
+        let why = contest.last_error.as_deref().unwrap_or("it is held");
+        Finding::new(Outcome::Breaks, format!("not granted within {bound_ms} ms; B was told: {why}"))
     };
     finding.with("bound_ms", bound_ms)
 }

@@ -45,7 +45,7 @@ mod scene;
 
 pub use cell::{Guarantee, Outcome, SurvivalCell};
 #[cfg(feature = "program")]
-pub use engine::{Engine, Outcomes};
+pub use engine::{Engine, Outcomes, Progress};
 #[cfg(feature = "program")]
 pub use expected::{Entry, Expected};
 #[cfg(feature = "program")]
