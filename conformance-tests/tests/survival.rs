@@ -1,5 +1,7 @@
 //! Each probe of the survival matrix can fail: a store, or a destination, with one flaw turns the cell of a harmless fault.
 
+#![expect(clippy::unwrap_used, reason = "a test may end by a panic")]
+
 use lease_conformance::program::Backend;
 use lease_conformance::subject::{Opener, PlainWriter, TestDestination};
 use lease_conformance::survival::{
@@ -184,7 +186,7 @@ struct Loose {
 impl Loose {
     fn put(&self, value: &str) {
         let mut stored = self.value.lock().unwrap();
-        stored.0 += 1;
+        stored.0 = stored.0.saturating_add(1);
         if self.world.flaw != Flaw::PlainChecks || stored.0 <= 2 {
             stored.1 = Some(value.to_owned());
         }
