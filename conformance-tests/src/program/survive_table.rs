@@ -2,6 +2,7 @@
 
 use super::layout;
 use super::paint::{Paint, Tone};
+use super::story;
 use super::survive::is_mismatch;
 use crate::report::Report;
 use crate::survival::{Expected, Guarantee, Outcome, SurvivalCell, scenes};
@@ -159,6 +160,9 @@ pub(crate) fn mismatches(report: &Report, expected: &Expected, paint: Paint) -> 
         line(&mut out, &format!("  seen: {} (in {} trials)", cell.finding, cell.trials));
         for (name, value) in cell.witness.iter().chain(&cell.evidence) {
             line(&mut out, &format!("    {name}: {value}"));
+        }
+        for event in cell.timeline.iter().flat_map(story::lines) {
+            line(&mut out, &format!("    {event}"));
         }
         let itself = super::itself::command();
         let (setup, fault) = (&cell.setup, &cell.fault);
