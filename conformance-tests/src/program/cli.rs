@@ -181,12 +181,15 @@ fn render(report: &Path, format: Format, markdown: Option<&Path>, pages: &Pages)
         return Ok(0);
     }
     match format {
-        Format::Terminal => put(&super::terminal::render(
-            &report,
-            &[],
-            super::paint::Paint::for_stdout(),
-            super::layout::width_of_stdout(),
-        )),
+        Format::Terminal => {
+            let (paint, width) = (super::paint::Paint::for_stdout(), super::layout::width_of_stdout());
+            if !report.cells.is_empty() || report.survival.is_empty() {
+                put(&super::terminal::render(&report, &[], paint, width));
+            }
+            if !report.survival.is_empty() {
+                put(&super::survive_table::render(&report, paint, width));
+            }
+        }
         Format::Markdown => put(&super::markdown::render(&report)),
     }
     Ok(0)

@@ -2,7 +2,8 @@
 
 use super::cli::put;
 use crate::report::{Report, Verdict};
-use std::collections::BTreeMap;
+use crate::survival::{Outcome, SurvivalCell};
+use std::collections::{BTreeMap, BTreeSet};
 
 type Key<'a> = (&'a str, &'a str, Option<&'a str>);
 
@@ -10,7 +11,8 @@ type Key<'a> = (&'a str, &'a str, Option<&'a str>);
 pub(crate) fn print(before: &Report, after: &Report) -> u8 {
     let lines = lines(before, after);
     if lines.is_empty() {
-        put(&format!("no difference in {} cells\n", after.cells.len()));
+        let count = after.cells.len().saturating_add(after.survival.len());
+        put(&format!("no difference in {count} cells\n"));
         return 0;
     }
     for line in &lines {
@@ -44,7 +46,26 @@ fn lines(before: &Report, after: &Report) -> Vec<String> {
     for (key, verdict) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
         lines.push(format!("{}: not run -> {}", place(key), verdict.name()));
     }
+    lines.extend(survival_lines(before, after));
     lines
+}
+
+/// The same for what survives a server fault.
+fn survival_lines(before: &Report, after: &Report) -> Vec<String> {
+    let outcomes = |report: &Report| -> BTreeMap<String, Outcome> {
+        let named = |cell: &SurvivalCell| {
+            (format!("{} under {} in {} on {}", cell.guarantee, cell.fault, cell.setup, cell.backend), cell.outcome)
+        };
+        report.survival.iter().map(named).collect()
+    };
+    let (old, new) = (outcomes(before), outcomes(after));
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let word = |outcome: Option<&Outcome>| outcome.map_or("not run", |outcome| outcome.name());
+    names
+        .into_iter()
+        .filter(|name| old.get(*name) != new.get(*name))
+        .map(|name| format!("{name}: {} -> {}", word(old.get(name)), word(new.get(name))))
+        .collect()
 }
 
 fn verdicts(report: &Report) -> BTreeMap<Key<'_>, Verdict> {
@@ -103,5 +124,17 @@ mod tests {
             ]
         );
         assert_eq!(lines(&after, &after), Vec::<String>::new());
+
+        let survival = super::super::render::tests::survival();
+        let mut with = Report { survival: survival.into_iter().take(1).collect(), ..report(&[]) };
+        let without = report(&[]);
+        let came = lines(&without, &with);
+        assert!(came.len() == 1 && came.iter().all(|line| line.ends_with(": not run -> survives")), "{came:?}");
+        let earlier = with.clone();
+        for cell in &mut with.survival {
+            cell.outcome = Outcome::Breaks;
+        }
+        assert!(lines(&earlier, &with).iter().all(|line| line.ends_with(": survives -> breaks")));
+        assert_eq!(lines(&earlier, &earlier), Vec::<String>::new());
     }
 }

@@ -3,8 +3,10 @@
 use super::evidence;
 use super::expected::Mismatch;
 use super::markup::{escaped, push};
+use super::survive::is_mismatch;
 use super::{story, terminal};
 use crate::report::{Cell, Missing, Report, Verdict};
+use crate::survival::{Outcome, SurvivalCell};
 
 /// The whole report.
 pub(crate) fn render(report: &Report, mismatches: &[Mismatch]) -> String {
@@ -12,6 +14,9 @@ pub(crate) fn render(report: &Report, mismatches: &[Mismatch]) -> String {
     for cell in &report.cells {
         let mismatch = mismatches.iter().find(|mismatch| mismatch.is_of(cell));
         suite(&mut suites, &cell.backend).take(&of_cell(report, cell, mismatch));
+    }
+    for cell in &report.survival {
+        suite(&mut suites, &cell.backend).take(&of_survival(cell));
     }
     for missing in &report.missing {
         suite(&mut suites, &missing.backend).take(&of_missing(missing));
@@ -75,6 +80,22 @@ fn of_cell(report: &Report, cell: &Cell, mismatch: Option<&Mismatch>) -> Test {
         (None, Verdict::Kept | Verdict::ControlLanded | Verdict::HonestNo) => End::Passed,
     };
     Test { class, name: format!("{}{place}", cell.case), end }
+}
+
+/// A guarantee under a fault: it fails where it is not as expected.
+fn of_survival(cell: &SurvivalCell) -> Test {
+    let outcome = cell.outcome.name().replace('_', " ");
+    let end = match cell.outcome {
+        _ if is_mismatch(cell) => {
+            let expected = cell.expected.map_or("nothing", Outcome::name).replace('_', " ");
+            let details = cell.timeline.iter().flat_map(story::lines).collect::<Vec<_>>().join("\n");
+            End::Failed(format!("{outcome}, expected {expected}: {}", cell.finding), details)
+        }
+        Outcome::NotTried => End::Skipped(cell.finding.clone()),
+        Outcome::Survives | Outcome::Noticed | Outcome::Breaks => End::Passed,
+    };
+    let name = format!("{} under {} in {}: {outcome}", cell.guarantee, cell.fault, cell.setup);
+    Test { class: format!("{}.survival", cell.backend), name, end }
 }
 
 /// Evidence, what happened, and the command that repeats it.
@@ -155,21 +176,21 @@ mod tests {
     fn red_verdicts_fail_untried_ones_are_skipped_and_whatever_was_asked_for_and_is_missing_is_an_error() {
         let report = report();
         let found = elements(&render(&report, &[]), &[]);
-        assert_eq!(count(&found, "testcase"), report.cells.len() + report.missing.len());
+        assert_eq!(count(&found, "testcase"), report.cells.len() + report.survival.len() + report.missing.len());
         assert_eq!(count(&found, "testsuite"), 2);
         assert_eq!(count(&found, "script"), 0);
-        // Broken, unclaimed, control failed, and the two hostile ones.
-        assert_eq!(count(&found, "failure"), 5);
+        // Broken, unclaimed, control failed, and the two hostile ones; of survival, three that are not as expected.
+        assert_eq!(count(&found, "failure"), 8);
         assert_eq!(
             (count(&found, "skipped"), count(&found, "error")),
-            (3, 1),
-            "untested, unproven, not asked for; asked for"
+            (4, 1),
+            "untested, unproven, not asked for, not tried; asked for"
         );
         let (_, totals) = found.first().unwrap();
         let total = |name: &str| totals.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         assert_eq!(
             [total("tests"), total("failures"), total("errors"), total("skipped")],
-            [Some("12"), Some("5"), Some("1"), Some("3")]
+            [Some("20"), Some("8"), Some("1"), Some("4")]
         );
     }
 
@@ -178,6 +199,7 @@ mod tests {
         let mut report = report();
         report.cells = vec![cell("a/b", None, Verdict::Kept)];
         report.missing.clear();
+        report.survival.clear();
         let mismatch = Mismatch {
             case: "a/b".to_owned(),
             backend: "redis".to_owned(),

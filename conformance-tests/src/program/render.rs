@@ -2,7 +2,7 @@
 
 use super::expected::Mismatch;
 use super::{Failure, html, junit, svg};
-use crate::report::{Cell, Report};
+use crate::report::Report;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -60,46 +60,53 @@ fn put(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// A file's name and its picture, for each cell that has a timeline.
 fn pictures(report: &Report) -> Vec<(String, String)> {
-    let cells = report.cells.iter().zip(names(&report.cells));
-    cells
-        .filter_map(|(cell, name)| {
-            let timeline = cell.timeline.as_ref()?;
-            Some((format!("{name}.svg"), svg::render(timeline, "t", svg::Styled::Own)))
+    let (cells, survival) = names(report);
+    let of_cells = report.cells.iter().map(|cell| &cell.timeline).zip(cells);
+    let of_survival = report.survival.iter().map(|cell| &cell.timeline).zip(survival);
+    of_cells
+        .chain(of_survival)
+        .filter_map(|(timeline, name)| {
+            let picture = svg::render(timeline.as_ref()?, "t", svg::Styled::Own);
+            Some((format!("{name}.svg"), picture))
         })
         .collect()
 }
 
-/// A name for each cell, which no other has: for a file, and for a link to it. Whatever a report contains, it is of letters, digits, `-`,
-/// `_` alone, and not too long.
-pub(super) fn names(cells: &[Cell]) -> Vec<String> {
-    const MOST: usize = 150;
+/// A name for each cell, and for each one of survival, which no other has: for a file, and for a link to it. Whatever a report contains, it is
+/// of letters, digits, `-`, `_` alone, and not too long.
+pub(super) fn names(report: &Report) -> (Vec<String>, Vec<String>) {
     let mut taken = BTreeSet::new();
-    let mut names = Vec::new();
-    for cell in cells {
+    let cells = report.cells.iter().map(|cell| {
         let case = cell.case.strip_prefix("fencing/").unwrap_or(&cell.case);
-        let parts = [case, &cell.backend].into_iter().chain(cell.destination.as_deref());
-        let plain: String = parts
-            .collect::<Vec<_>>()
-            .join("--")
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-            .take(MOST)
-            .collect();
-        let mut name = plain.clone();
-        let mut count = 1_usize;
-        while !taken.insert(name.clone()) {
-            count = count.saturating_add(1);
-            name = format!("{plain}_{count}");
-        }
-        names.push(name);
+        let parts: Vec<&str> = [case, &cell.backend].into_iter().chain(cell.destination.as_deref()).collect();
+        name(&mut taken, &parts)
+    });
+    let cells = cells.collect();
+    let survival = report.survival.iter().map(|cell| {
+        let parts = ["survival", &cell.setup, &cell.fault, &cell.backend, cell.guarantee.name()];
+        name(&mut taken, &parts)
+    });
+    (cells, survival.collect())
+}
+
+fn name(taken: &mut BTreeSet<String>, parts: &[&str]) -> String {
+    const MOST: usize = 150;
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let plain: String = parts.join("--").chars().map(plain).take(MOST).collect();
+    let mut name = plain.clone();
+    let mut count = 1_usize;
+    while !taken.insert(name.clone()) {
+        count = count.saturating_add(1);
+        name = format!("{plain}_{count}");
     }
-    names
+    name
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::report::{BackendReport, Missing, Verdict};
+    use crate::report::{BackendReport, Cell, Missing, Verdict};
+    use crate::survival::{Guarantee, Outcome, SurvivalCell};
     use crate::timeline::{Mark, MarkKind, Timeline};
     use std::collections::BTreeMap;
 
@@ -118,6 +125,26 @@ pub(super) mod tests {
             evidence: BTreeMap::new(),
             timeline: None,
         }
+    }
+
+    /// One cell of each outcome, expected and not, all hostile.
+    pub(in crate::program) fn survival() -> Vec<SurvivalCell> {
+        let outcomes = [Outcome::Survives, Outcome::Noticed, Outcome::Breaks, Outcome::NotTried];
+        let cell = |(outcome, guarantee): (Outcome, Guarantee), expected: Outcome| SurvivalCell {
+            setup: format!("redis/{EVIL}"),
+            backend: EVIL.to_owned(),
+            fault: EVIL.to_owned(),
+            guarantee,
+            outcome,
+            expected: Some(expected),
+            finding: EVIL.to_owned(),
+            trials: 1,
+            witness: BTreeMap::from([(EVIL.to_owned(), EVIL.into())]),
+            evidence: BTreeMap::from([(EVIL.to_owned(), EVIL.into())]),
+            timeline: (outcome == Outcome::Breaks).then(|| Timeline { title: EVIL.to_owned(), ..Timeline::default() }),
+        };
+        let all = || outcomes.into_iter().zip(Guarantee::ALL);
+        all().map(|one| cell(one, one.0)).chain(all().map(|one| cell(one, Outcome::Noticed))).collect()
     }
 
     /// One cell of each verdict, and one in which everything that can be is hostile.
@@ -161,17 +188,29 @@ pub(super) mod tests {
         cells.extend([evil.clone(), evil]);
         let missing = |required| Missing { backend: EVIL.to_owned(), reason: EVIL.to_owned(), required };
         let backends = vec![backend("redis"), backend(EVIL)];
-        Report { seed: 7, backends, missing: vec![missing(true), missing(false)], cells, ..Report::default() }
+        Report {
+            seed: 7,
+            backends,
+            missing: vec![missing(true), missing(false)],
+            cells,
+            survival: survival(),
+            ..Report::default()
+        }
     }
 
     #[test]
     fn names_are_plain_and_each_is_there_once() {
         let report = report();
-        let names = names(&report.cells);
+        let (cells, survival) = names(&report);
+        let names = [cells, survival].concat();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         assert!(names.iter().all(|name| name.chars().all(plain) && name.len() < 160), "{names:?}");
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), report.cells.len(), "{names:?}");
+        assert_eq!(
+            names.iter().collect::<BTreeSet<_>>().len(),
+            report.cells.len() + report.survival.len(),
+            "{names:?}"
+        );
         assert_eq!(names.first().map(String::as_str), Some("pause-past-ttl-guarded--redis--sqlite"));
-        assert_eq!(pictures(&report).len(), 2);
+        assert_eq!(pictures(&report).len(), 4, "two hostile cells, and two of survival");
     }
 }

@@ -4,6 +4,7 @@ use super::cli::put;
 use super::opener::ByUrl;
 use super::paint::Paint;
 use super::progress::Progress;
+use super::render::Pages;
 use super::{Failure, layout, signals, survive_table};
 use crate::report::{Missing, Report, SCHEMA};
 use crate::survival::{Engine, Expected, Outcome, Outcomes, Scene, SurvivalCell, Trouble, scenes};
@@ -41,6 +42,8 @@ pub(crate) struct SurviveArgs {
     /// Write the tables as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pages: Pages,
 }
 
 /// Plays the scenes that were asked for and returns the exit status.
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &SurviveArgs) -> Result<u8, Failure> {
     for path in args.json.iter().chain(&args.markdown) {
         Failure::unless_writable(path)?;
     }
+    args.pages.check()?;
     let expected = expected(args.expected.as_deref())?;
     let chosen = chosen(args)?;
     if args.list {
@@ -171,6 +175,7 @@ fn publish(args: &SurviveArgs, report: &Report, expected: &Expected, progress: &
         std::fs::write(path, survive_table::markdown(report)).map_err(|e| Failure::file("write", path, &e))?;
         end.push(format!("tables in {}", path.display()));
     }
+    end.extend(args.pages.write(report, &[])?);
     put(&format!("{}\n", end.join("; ")));
     Ok(())
 }

@@ -2,8 +2,10 @@
 
 use crate::program::expected::Mismatch;
 use crate::program::markup::{escaped, push};
-use crate::program::{evidence, story, svg, terminal};
+use crate::program::survive::is_mismatch;
+use crate::program::{evidence, itself, story, svg, terminal};
 use crate::report::{Cell, Report, Verdict};
+use crate::survival::SurvivalCell;
 use crate::timeline::Timeline;
 
 /// How a word is coloured. The word itself says the same.
@@ -84,6 +86,30 @@ impl<'a> Entry<'a> {
         }
     }
 
+    pub(super) fn of_survival(cell: &'a SurvivalCell, id: String) -> Self {
+        let words = |name: &str| name.replace('_', " ");
+        let mut facts = vec![("trials", cell.trials.to_string())];
+        if is_mismatch(cell) {
+            let expected = cell.expected.map_or_else(|| "nothing".to_owned(), |expected| words(expected.name()));
+            facts.push(("expected", expected));
+        }
+        let of_fault =
+            evidence::entries(&cell.witness).into_iter().map(|(name, value)| (format!("fault: {name}"), value));
+        Self {
+            id,
+            tone: super::survival::tone(cell),
+            // As in the table of the terminal: not by the colour alone.
+            word: format!("{}{}", words(cell.outcome.name()), if is_mismatch(cell) { " ≠" } else { "" }),
+            title: format!("{} under {} in {} on {}", cell.guarantee, cell.fault, cell.setup, cell.backend),
+            is_red: is_mismatch(cell),
+            facts,
+            finding: Some(&cell.finding),
+            evidence: of_fault.chain(evidence::entries(&cell.evidence)).collect(),
+            timeline: cell.timeline.as_ref(),
+            repeat: repeat_survival(cell),
+        }
+    }
+
     /// A link to the evidence.
     pub(super) fn link(&self, word: &str) -> String {
         let (class, id, title) = (self.tone.class(), &self.id, escaped(&self.title));
@@ -125,4 +151,9 @@ impl<'a> Entry<'a> {
         }
         out + "</div></details>\n"
     }
+}
+
+/// The command that plays this scene again.
+fn repeat_survival(cell: &SurvivalCell) -> String {
+    format!("{} survive --setup {} --fault {}", itself::command(), cell.setup, cell.fault)
 }

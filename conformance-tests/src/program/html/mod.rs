@@ -2,40 +2,53 @@
 
 mod entry;
 mod style;
+mod survival;
 mod tables;
 
 use super::expected::Mismatch;
 use super::markup::{escaped, push};
 use super::{render, svg};
 use crate::report::{Cell, Report};
+use crate::survival::SurvivalCell;
 use entry::{Entry, Tone};
 
 /// The whole page.
 pub(crate) fn render(report: &Report, mismatches: &[Mismatch]) -> String {
+    let (of_cells, of_survival) = render::names(report);
+    let survived: Vec<(&SurvivalCell, Entry<'_>)> =
+        report.survival.iter().zip(of_survival).map(|(cell, id)| (cell, Entry::of_survival(cell, id))).collect();
     let entries: Vec<(&Cell, Entry<'_>)> = report
         .cells
         .iter()
-        .zip(render::names(&report.cells))
+        .zip(of_cells)
         .map(|(cell, id)| {
             let mismatch = mismatches.iter().find(|mismatch| mismatch.is_of(cell));
             (cell, Entry::of_cell(report, cell, id, mismatch))
         })
         .collect();
     let mut out = head();
-    out.push_str(&summary(report, &entries));
-    out.push_str(&to_look_at(report, &entries));
+    let all: Vec<&Entry<'_>> =
+        entries.iter().map(|(_, entry)| entry).chain(survived.iter().map(|(_, entry)| entry)).collect();
+    out.push_str(&summary(report, &all));
+    out.push_str(&to_look_at(report, &all));
     if has_two_workers(report) {
         out.push_str("<h2 id=\"two-workers\">Two workers</h2>\n");
         out.push_str("<p>Worker A is stopped past its TTL, worker B gets the lease, A wakes up and sends the write that it had prepared. \
              What becomes of A's write? Each word leads to what was seen.</p>\n");
         out.push_str(&tables::two_workers(report, &entries));
     }
-    out.push_str("<h2 id=\"cases\">Every case on every backend</h2>\n");
-    out.push_str(&tables::cases(report, &entries));
+    if !survived.is_empty() {
+        out.push_str("<h2 id=\"survival\">What survives a server fault</h2>\n");
+        out.push_str(&survival::tables(&survived));
+    }
+    if !entries.is_empty() {
+        out.push_str("<h2 id=\"cases\">Every case on every backend</h2>\n");
+        out.push_str(&tables::cases(report, &entries));
+    }
     out.push_str("<h2 id=\"backends\">Backends</h2>\n<p>As each of them declared itself when it was connected.</p>\n");
     out.push_str(&tables::backends(report));
     out.push_str("<h2 id=\"evidence\">Evidence</h2>\n");
-    for (_, entry) in entries.iter().filter(|(_, entry)| !entry.is_red) {
+    for entry in all.iter().filter(|entry| !entry.is_red) {
         out.push_str(&entry.details());
     }
     out + "</body></html>\n"
@@ -55,8 +68,8 @@ fn head() -> String {
 }
 
 /// What was run, and what came of it.
-fn summary(report: &Report, entries: &[(&Cell, Entry<'_>)]) -> String {
-    let red = entries.iter().filter(|(_, entry)| entry.is_red).count();
+fn summary(report: &Report, entries: &[&Entry<'_>]) -> String {
+    let red = entries.iter().filter(|entry| entry.is_red).count();
     let missing = report.missing.iter().filter(|missing| missing.required).count();
     let (tone, words) = match (red, missing, entries.len()) {
         (0, 0, 0) => (Tone::Bad, "nothing was run".to_owned()),
@@ -70,21 +83,23 @@ fn summary(report: &Report, entries: &[(&Cell, Entry<'_>)]) -> String {
         "<h1>Lease conformance</h1>\n<p><span class=\"w {}\">{words}</span> {}</p>\n\
          <dl class=\"facts\"><dt>backends</dt><dd>{}</dd><dt>cells</dt><dd>{}</dd><dt>seed</dt><dd>{}</dd>\
          <dt>report</dt><dd>form {}, drawn by lease-conformance {}</dd></dl>\n\
-         <nav>{}<a href=\"#cases\">every case</a><a href=\"#backends\">backends</a><a href=\"#evidence\">evidence</a></nav>\n",
+         <nav>{}{}{}<a href=\"#backends\">backends</a><a href=\"#evidence\">evidence</a></nav>\n",
         tone.class(),
         tables::counts(report),
         escaped(&names.join(", ")),
-        report.cells.len(),
+        report.cells.len().saturating_add(report.survival.len()),
         report.seed,
         report.schema,
         env!("CARGO_PKG_VERSION"),
         if has_two_workers(report) { "<a href=\"#two-workers\">two workers</a>" } else { "" },
+        if report.survival.is_empty() { "" } else { "<a href=\"#survival\">what survives</a>" },
+        if report.cells.is_empty() { "" } else { "<a href=\"#cases\">every case</a>" },
     )
 }
 
 /// What has to be looked at, and what was not run.
-fn to_look_at(report: &Report, entries: &[(&Cell, Entry<'_>)]) -> String {
-    let red: Vec<_> = entries.iter().filter(|(_, entry)| entry.is_red).collect();
+fn to_look_at(report: &Report, entries: &[&Entry<'_>]) -> String {
+    let red: Vec<_> = entries.iter().filter(|entry| entry.is_red).collect();
     if red.is_empty() && report.missing.is_empty() {
         return String::new();
     }
@@ -94,7 +109,7 @@ fn to_look_at(report: &Report, entries: &[(&Cell, Entry<'_>)]) -> String {
         let (backend, reason) = (escaped(&missing.backend), escaped(&missing.reason));
         push!(out, "<p><span class=\"w {}\">not run</span> {backend}: {reason}</p>\n", tone.class());
     }
-    for (_, entry) in red {
+    for entry in red {
         out.push_str(&entry.details());
     }
     out
@@ -126,7 +141,8 @@ mod tests {
             let target = link.strip_prefix('#').unwrap_or_else(|| panic!("{link} leads elsewhere"));
             assert!(ids.iter().any(|id| id == target), "{link} leads nowhere");
         }
-        for name in render::names(&report.cells) {
+        let (cells, survival) = render::names(&report);
+        for name in cells.into_iter().chain(survival) {
             assert!(links.contains(&format!("#{name}")), "no link to {name}");
         }
     }
@@ -148,10 +164,10 @@ mod tests {
     fn what_is_red_comes_first_and_open() {
         let page = super::render(&report(), &[]);
         let (before, evidence) = page.split_once("id=\"evidence\"").unwrap();
-        // Broken, unclaimed, unproven, control failed, and the two hostile ones.
-        assert_eq!(before.matches("<details class=\"cell\" open=\"open\">").count(), 6);
+        // Broken, unclaimed, unproven, control failed, and the two hostile ones; of survival, three that are not as expected.
+        assert_eq!(before.matches("<details class=\"cell\" open=\"open\">").count(), 9);
         assert!(before.find("To look at") < before.find("Every case on every backend"));
         assert!(!evidence.contains("open=\"open\"") && evidence.contains("<details class=\"cell\">"));
-        assert!(page.contains("aria-labelledby") && page.contains("6 to look at, 1 not run"));
+        assert!(page.contains("aria-labelledby") && page.contains("9 to look at, 1 not run"));
     }
 }
