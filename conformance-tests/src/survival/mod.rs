@@ -39,6 +39,8 @@ mod judge;
 #[cfg(feature = "program")]
 mod play;
 #[cfg(feature = "program")]
+mod postgres;
+#[cfg(feature = "program")]
 mod redis;
 #[cfg(feature = "program")]
 mod scene;
@@ -70,5 +72,7 @@ pub const OTHERS: [&str; 3] = ["other-1", "other-2", "other-3"];
 #[cfg(feature = "program")]
 #[must_use]
 pub fn scenes() -> Vec<Scene> {
-    redis::scenes()
+    let mut scenes = redis::scenes();
+    scenes.extend(postgres::scenes());
+    scenes
 }
