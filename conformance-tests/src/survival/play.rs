@@ -17,8 +17,8 @@ use crate::program::Backend;
 use crate::subject::Opener;
 use crate::timeline::{MarkKind, Recorder, SpanKind, Timeline};
 use lease_core::{
-    Acquisition, Attempt, Effect, FencingToken, Lease, LeaseBackend, LeaseError, Renewal, ResourceName, SharedClock,
-    SystemClock, Ttl,
+    Acquisition, Attempt, Effect, FencingToken, Lease, LeaseBackend, LeaseError, LossReason, Renewal, ResourceName,
+    SharedClock, SystemClock, Ttl,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -251,6 +251,8 @@ async fn renewal(
                 recorder.mark("A", MarkKind::Note, format!("{KEPT}: renewed"));
                 return (Kept::Renewed { after: cast.clock.now().saturating_since(over) }, client);
             }
+            // It came too late to be of use, and says nothing of the fault.
+            Ok(Renewal::Lost(LossReason::Expired)) if lease.is_past_deadline() => return (Kept::TooLate, client),
             Ok(Renewal::Lost(reason)) => {
                 recorder.mark("A", MarkKind::Lost, format!("{KEPT}: lost ({reason:?})"));
                 return (Kept::Lost(reason), client);

@@ -17,7 +17,8 @@ pub(super) static FAULTS: &[Fault<One>] = &[
         id: "power-cut",
         means: "the power is cut: what was not synced is gone; and the server is started again",
         on: &[SINGLE, COMMIT_OFF, FSYNC_OFF],
-        ttl: TTL,
+        // The disk is copied, and the server recovers on the copy.
+        ttl: Duration::from_secs(12),
         outlasts: false,
         prepare: on_disk,
         before: |one| {
@@ -124,33 +125,38 @@ fn log_full(one: &mut One, _: &Moment) -> Result<Witness, Trouble> {
     Ok(is_anew(&one.server, (main, &before))?.and("its_log", said).and("its_panic", panic))
 }
 
-const HELD_UP: &str = "INSERT INTO others VALUES (2)";
+/// Writes until a write was held up. New sessions may be held up too, so this one is there before.
+const WRITES: &str = "DO $$ DECLARE began timestamptz; BEGIN LOOP \
+         began := clock_timestamp(); INSERT INTO others VALUES (2); COMMIT; \
+         EXIT WHEN clock_timestamp() > began + interval '1.2 seconds'; \
+         PERFORM pg_sleep(0.02); \
+     END LOOP; END $$";
 
 fn disk_stall(one: &mut One, _: &Moment) -> Result<Witness, Trouble> {
     let server = &one.server;
-    server.stall_disk()?;
-    let begun = Instant::now();
     std::thread::scope(|scope| {
-        let write = scope.spawn(|| postgres_query(server, HELD_UP));
-        let shown = until("a session waits for the disk", || {
-            let sql = format!("SELECT pid FROM pg_stat_activity WHERE query = '{HELD_UP}'");
-            let session = postgres_query(server, &sql).map_err(|error| error.to_string())?;
-            match session.parse().ok().and_then(process_state) {
-                Some('D') => Ok(session),
-                state => Err(format!("session `{session}` is in state {state:?}")),
-            }
+        let writes = scope.spawn(|| postgres_query(server, WRITES));
+        let session = until("somebody writes", || {
+            let answer = postgres_query(server, "SELECT pid FROM pg_stat_activity WHERE query LIKE 'DO %'");
+            answer.map_err(|error| error.to_string())?.parse::<u32>().map_err(|error| error.to_string())
+        })?;
+        server.stall_disk()?;
+        let begun = Instant::now();
+        let shown = until("the session waits for the disk", || match process_state(session) {
+            Some('D') => Ok(()),
+            state => Err(format!("session {session} is in state {state:?}")),
         });
         std::thread::sleep(STALL);
-        let waits = !write.is_finished();
+        let waits = !writes.is_finished();
+        let stalled_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let resumed = server.resume_disk();
-        let answer = write.join();
-        let session = shown?;
+        let answer = writes.join();
+        shown?;
         resumed?;
-        answer.map_err(|_| Trouble::Failed("the write panicked".to_owned()))??;
+        answer.map_err(|_| Trouble::Failed("the one who writes panicked".to_owned()))??;
         if !waits {
             return Err(Trouble::NotShown("the write did not wait".to_owned()));
         }
-        let stalled_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(Witness::of("session_pid", session).and("state_meanwhile", "D").and("stalled_ms", stalled_ms))
     })
 }

@@ -3,7 +3,7 @@
 use super::{HOUR_S, disk, is_anew, kill, logged, move_clock, operator, pid, started};
 use crate::program::Backend;
 use crate::survival::scene::{Fault, Moment, Rig, Scene, SetUp, Trouble, Witness, Worker, nothing, stage, until};
-use lease_servers::{Backup, PostgresSetup, Server, postgres_query, process_state, stop_process};
+use lease_servers::{Backup, PostgresSetup, Server, postgres_query, process_state, resume_process, stop_process};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ static FAULTS: &[Fault<One>] = &[
         id: "frozen",
         means: "all processes of the server are stopped for longer than the TTL, and go on",
         on: &[SINGLE],
-        ttl: Duration::from_secs(2),
+        ttl: Duration::from_secs(3),
         outlasts: true,
         prepare: nothing,
         before: nothing,
@@ -131,14 +131,28 @@ fn start(settings: &[(&str, &str)]) -> Result<One, Trouble> {
 pub(super) fn others_write(one: &mut One) -> Result<(), Trouble> {
     postgres_query(&one.server, "CREATE TABLE others (n int)")?;
     if one.answers_early {
-        let writer = postgres_query(&one.server, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")?;
-        let writer = writer.parse().map_err(|_| Trouble::Failed(format!("the writer's process id is {writer}")))?;
-        if !stop_process(writer) {
-            return Err(Trouble::Failed(format!("process {writer} is gone, which is the writer")));
-        }
-        one.writer = Some(writer);
+        one.writer = Some(until("the writer is stopped", || stop_writer(&one.server))?);
     }
     Ok(())
+}
+
+/// Stops the writer where it waits for something to do: anywhere else it may have a lock that each commit needs.
+fn stop_writer(server: &Server) -> Result<u32, String> {
+    let ask = |what: &str| {
+        let sql = format!("SELECT {what} FROM pg_stat_activity WHERE backend_type = 'walwriter'");
+        postgres_query(server, &sql).map_err(|error| error.to_string())
+    };
+    let writer = ask("pid")?;
+    let pid = writer.parse().map_err(|_| format!("its process id is `{writer}`"))?;
+    if !stop_process(pid) {
+        return Err(format!("process {pid} is gone"));
+    }
+    let place = ask("wait_event")?;
+    if place == "WalWriterMain" {
+        return Ok(pid);
+    }
+    let gone = !resume_process(pid);
+    Err(format!("process {pid} was stopped at `{place}`, and is gone: {gone}"))
 }
 
 /// Makes a fault directly after somebody else was told that a row is stored, and looks what became of the row. The servers that may lose
@@ -171,6 +185,10 @@ fn kill_restart(one: &mut One, _: &Moment) -> Result<Witness, Trouble> {
 /// The oldest session of a backend, which is A's.
 const SESSION: &str =
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'leasehold' ORDER BY backend_start LIMIT 1";
+
+/// Sessions whose last statement asked for a lease. That of A's was a release.
+const QUESTION: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold' AND state = 'idle' \
+     AND query LIKE '%l.incarnation, l.spent%'";
 
 fn kill_session(one: &mut One, _: &Moment) -> Result<Witness, Trouble> {
     let (main, from) = (pid(&one.server)?, super::log(&one.server)?.len());
@@ -209,6 +227,11 @@ fn kill_one(pid: &str) -> Result<(), Trouble> {
 fn freeze(one: &mut One, moment: &Moment) -> Result<Witness, Trouble> {
     let main = pid(&one.server)?;
     let session = postgres_query(&one.server, SESSION)?.parse().unwrap_or_default();
+    // B asks again and again, and its question has been answered at least once.
+    until("B has asked", || match postgres_query(&one.server, QUESTION) {
+        Ok(count) if count != "0" => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
     let begun = Instant::now();
     one.server.pause();
     std::thread::sleep(moment.ttl.saturating_add(Duration::from_millis(500)));
