@@ -7,7 +7,7 @@ use lease_core::{
     Renewal,
 };
 use lease_etcd::{EtcdBackend, EtcdDestination};
-use lease_servers::{Direction, EtcdSetup, Mode, Proxy, Server};
+use lease_servers::{Direction, EtcdSetup, Mode, Once, Proxy, Server};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -63,10 +63,12 @@ async fn logging_in_may_take_longer_than_a_call() {
     let address = url(&server, "worker:s3cret@", limits);
     let through = address.replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port()));
     let backend = EtcdBackend::connect(&through).await.unwrap();
+    let resource = name("r");
+    // A call that breaks gives its connection up, and the login with it.
+    proxy.once(Once::CutAfterRequest);
+    backend.inspect(&resource).await.unwrap_err();
     // A login takes longer than a call, and a request does not.
     proxy.set(Direction::Requests, Mode::Delay(Duration::from_millis(300)));
-    proxy.cut();
-    let resource = name("r");
     let mut failures = 0_u32;
     let begun = std::time::Instant::now();
     while let Err(error) = backend.inspect(&resource).await {
