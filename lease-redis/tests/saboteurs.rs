@@ -70,11 +70,16 @@ async fn growing_values() {
 #[tokio::test]
 async fn ownership_and_expiry_of_renew_and_release() {
     let server = server();
-    let backend = edited(&server, &[("elseif owner ~= ARGV[1] then lost = 'superseded'", "")]).await;
-    let first = acquire(&backend, &attempt("r", 30_000)).await;
-    assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
-    drop(acquire(&backend, &attempt("r", 30_000)).await);
-    assert!(matches!(backend.renew(&first).await.unwrap(), Renewal::Renewed(_)));
+    // The owner and the value are two lines of defence, so that both have to go.
+    let owner = ("elseif owner ~= ARGV[1] then lost = 'superseded'", "");
+    let value = ("if not lost and value ~= ARGV[4] then lost = 'superseded' end", "");
+    for (resource, edits) in [("one line", &[owner][..]), ("no line", &[owner, value][..])] {
+        let backend = edited(&server, edits).await;
+        let first = acquire(&backend, &attempt(resource, 30_000)).await;
+        assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
+        drop(acquire(&backend, &attempt(resource, 30_000)).await);
+        assert_eq!(matches!(backend.renew(&first).await.unwrap(), Renewal::Renewed(_)), edits.len() == 2, "{resource}");
+    }
 
     let backend = edited(&server, &[("elseif not live then lost = 'expired' end", "end")]).await;
     let short = acquire(&backend, &attempt("s", 30_000)).await;
@@ -85,7 +90,7 @@ async fn ownership_and_expiry_of_renew_and_release() {
 #[tokio::test]
 async fn the_native_fence() {
     let server = server();
-    let backend = edited(&server, &[("if owner ~= ARGV[1] or", "if false and")]).await;
+    let backend = edited(&server, &[("if owner ~= ARGV[1] or value ~= ARGV[2] or", "if false and")]).await;
     let Fence::LiveOwner(register) = backend.fence() else { panic!() };
     let lease = acquire(&backend, &attempt("r", 30_000)).await;
     assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);

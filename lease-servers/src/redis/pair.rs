@@ -67,7 +67,7 @@ impl RedisPair {
     pub fn cut_link(&self) -> Result<(), ServerError> {
         self.link.refuse(true);
         self.link.cut();
-        until("the primary has no replica", LIMIT, || expect(&self.primary, "connected_slaves", "0"))?;
+        until("the primary has no replica", LIMIT, || expect(&self.primary, "replication", "connected_slaves", "0"))?;
         self.until_link_is("down")
     }
 
@@ -95,6 +95,11 @@ impl RedisPair {
         until("the replica has what the primary had", LIMIT, || {
             let has = offset(&self.replica, "slave_repl_offset").map_err(|e| e.to_string())?;
             if has >= written { Ok(()) } else { Err(format!("{has} of {written} bytes")) }
+        })?;
+        // After a whole copy it writes its append-only file anew, and what it is told meanwhile would not outlive a kill.
+        until("the replica's append-only file is whole", LIMIT, || {
+            expect(&self.replica, "persistence", "aof_rewrite_scheduled", "0")?;
+            expect(&self.replica, "persistence", "aof_rewrite_in_progress", "0")
         })
     }
 
@@ -125,12 +130,14 @@ impl RedisPair {
     }
 
     fn until_link_is(&self, wanted: &str) -> Result<(), ServerError> {
-        until(format!("the replica's link is {wanted}"), LIMIT, || expect(&self.replica, "master_link_status", wanted))
+        until(format!("the replica's link is {wanted}"), LIMIT, || {
+            expect(&self.replica, "replication", "master_link_status", wanted)
+        })
     }
 }
 
-fn expect(server: &Server, field: &str, wanted: &str) -> Result<(), String> {
-    match info(server, "replication", field) {
+fn expect(server: &Server, section: &str, field: &str, wanted: &str) -> Result<(), String> {
+    match info(server, section, field) {
         Ok(found) if found == wanted => Ok(()),
         Ok(found) => Err(format!("`{found}` instead of `{wanted}`")),
         Err(error) => Err(error.to_string()),
