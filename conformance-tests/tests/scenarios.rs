@@ -37,8 +37,8 @@ const REPORTS: &[(&str, &[u32])] = &[
     ("SCHED", &[140, 142]),
 ];
 
-/// The kinds of which something is still to be done: changes of the leader, fail-over, and waiting that the store pushes.
-const OPEN: &[&str] = &["ETCD", "WAKE", "FAILOVER"];
+/// The kind of which something is still to be done: waiting that the store pushes.
+const OPEN: &[&str] = &["WAKE"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -95,6 +95,21 @@ fn every_case_that_is_named_is_in_the_registry() {
         let cases = scenario.cases.iter();
         let bad = cases.filter(|case| !known.contains(case.as_str()) || !seen.insert(case.as_str()));
         bad.map(|case| format!("no such case, or twice: {case}")).collect()
+    });
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn every_scene_that_is_named_is_played() {
+    let known: BTreeSet<String> = lease_conformance::survival::scenes()
+        .iter()
+        .map(|scene| format!("{} × {}", scene.setup, scene.fault))
+        .collect();
+    let wrong = wrong(|scenario| {
+        let mut seen = BTreeSet::new();
+        let bad =
+            scenario.scenes.iter().filter(|scene| !known.contains(scene.as_str()) || !seen.insert(scene.as_str()));
+        bad.map(|scene| format!("no such scene, or twice: {scene}")).collect()
     });
     assert_eq!(wrong, Vec::<String>::new());
 }

@@ -139,11 +139,7 @@ impl Store {
             async move { leases.time_to_live(id, None).await }
         });
         match reply.await? {
-            // During a change of leader the answer can be absurd, so the granted TTL bounds it.
-            Ok(left) if left.ttl() >= 0 => {
-                Ok(Some(seconds(left.ttl().saturating_add(1)).min(seconds(left.granted_ttl()))))
-            }
-            Ok(_) => Ok(None),
+            Ok(left) => Ok(remaining(left.ttl(), left.granted_ttl())),
             Err(e) if error::no_such_lease(&e) => Ok(None),
             Err(e) => Err(error::of_call(operation, self.0.place(), e)),
         }
@@ -225,6 +221,28 @@ impl std::fmt::Debug for Store {
     }
 }
 
+/// What is left of an etcd lease; none when it is gone. During a change of leader the answer can be absurd, so the granted TTL bounds it.
+fn remaining(told: i64, granted: i64) -> Option<Duration> {
+    // It was rounded down.
+    (told >= 0).then(|| seconds(told.saturating_add(1)).min(seconds(granted)))
+}
+
 fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absurd_remaining_time_is_bounded() {
+        let granted = Duration::from_secs(10);
+        for absurd in [9_223_372_036, i64::MAX, 11, 10] {
+            assert_eq!(remaining(absurd, 10), Some(granted));
+        }
+        assert_eq!(remaining(0, 10), Some(Duration::from_secs(1)));
+        assert_eq!(remaining(-1, 10), None);
+        assert_eq!(remaining(i64::MAX, -1), Some(Duration::ZERO));
+    }
 }

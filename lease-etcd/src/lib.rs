@@ -51,7 +51,10 @@
 //! **Limits.** TTLs are whole seconds, rounded up. The shortest is 1.5 times the server's election time-out (2 s by default), found out at
 //! connect with an etcd lease that is ended at once; what the server grants is in
 //! [`Lease::granted_ttl`](lease_core::Lease::granted_ttl). A grant ends up to 2 s after its TTL; a change of
-//! leader starts the TTL of every live grant anew, so a crashed holder's resource stays held for longer then. Remaining times are whole
+//! leader starts the TTL of every live grant anew, so a crashed holder's resource stays held for longer then. An etcd before 3.5 looks for grants that
+//! are over by the wall clock: set back by an hour, it ends none of those that it has for an hour, and no holder loses its own. **In an
+//! etcd before 3.4.31 or 3.5.13 a leader whose disk stalls for longer than a TTL ends live grants** when the disk goes on, since it has not seen that others
+//! renewed them with the leader that followed; tokens go on growing. Remaining times are whole
 //! seconds. A record, or a guarded value, is limited by etcd's request size (1.5 MiB by default). In a cluster that has run out of space nothing can be
 //! acquired, released or abandoned; renewals go on. Its error has an unknown effect, since a member whose space runs out between a request and its
 //! turn does it and says the same. Guarded writes are nested transactions, which etcd (3.4) does not count: they pass its space quota by.

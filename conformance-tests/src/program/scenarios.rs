@@ -25,6 +25,9 @@ pub struct Scenario {
     /// The tests that would fail, as `PACKAGE::FILE::NAME`.
     #[serde(default)]
     pub tests: Vec<String>,
+    /// The server faults that were played and show what becomes of it, as `SET-UP × FAULT`.
+    #[serde(default)]
+    pub scenes: Vec<String>,
     /// Why the fault cannot arise here.
     #[serde(default)]
     pub never: Option<String>,
@@ -40,7 +43,7 @@ impl Scenario {
     /// Whether anything keeps its kind cured.
     #[must_use]
     pub fn is_covered(&self) -> bool {
-        !self.cases.is_empty() || !self.tests.is_empty() || self.never.is_some()
+        !self.cases.is_empty() || !self.tests.is_empty() || !self.scenes.is_empty() || self.never.is_some()
     }
 }
 
@@ -87,15 +90,16 @@ pub fn markdown(scenarios: &[Scenario]) -> String {
 const HEAD: &str = "# Failures of others, and what keeps them cured here
 
 Public reports of real failures of locks and leases. Each is a kind of fault, not an instance: what is named beside it would fail if an
-adapter of this workspace had that fault. Names with slashes are cases of the suite (`lease-conformance explain CASE`), the others are
-tests as `PACKAGE::FILE::NAME`. *Cannot arise* gives the reason in the design, with the test that shows it where there is one.
+adapter of this workspace had that fault. Names with slashes are cases of the suite (`lease-conformance explain CASE`), those with `×` are
+server faults in a set-up (`lease-conformance survive --setup SET-UP --fault FAULT`), the others are tests as `PACKAGE::FILE::NAME`.
+*Cannot arise* gives the reason in the design, with the test that shows it where there is one.
 
 Printed from `scenarios.toml` by `lease-conformance scenarios`; a test keeps the two in step.
 ";
 
 /// What keeps a scenario cured, in one cell.
 fn here(scenario: &Scenario) -> String {
-    let names = scenario.cases.iter().chain(&scenario.tests).map(|name| format!("`{name}`"));
+    let names = scenario.cases.iter().chain(&scenario.tests).chain(&scenario.scenes).map(|name| format!("`{name}`"));
     let said = [("Cannot arise", &scenario.never), ("Not tried", &scenario.part), ("**Open**", &scenario.open)];
     let said = said.iter().filter_map(|(what, text)| Some(format!("{what}: {}", cell(text.as_ref()?))));
     names.chain(said).collect::<Vec<_>>().join("<br>")

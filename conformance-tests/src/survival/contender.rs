@@ -1,5 +1,6 @@
 //! Worker B: asks for the contested resource again and again, from before the fault until it has it.
 
+use super::held::Held;
 use super::judge::{Contest, Won};
 use super::play::Cast;
 use crate::timeline::{MarkKind, Recorder, SpanKind};
@@ -28,13 +29,13 @@ struct Address {
 
 impl Contender {
     /// Lets B begin to ask for what A holds.
-    pub(super) fn start(cast: &Cast, a: &Lease, url: String, recorder: &Arc<Recorder>) -> Self {
+    pub(super) fn start(cast: &Cast, a: Held, url: String, recorder: &Arc<Recorder>) -> Self {
         let url_now = url.clone();
         let (address, told) = watch::channel(Address { url, over: None });
         let shared = Arc::<Mutex<Contest>>::default();
         let b = B {
             cast: cast.clone(),
-            a: a.clone(),
+            a,
             url: url_now,
             told,
             shared: Arc::clone(&shared),
@@ -71,7 +72,7 @@ fn lock(shared: &Mutex<Contest>) -> MutexGuard<'_, Contest> {
 
 struct B {
     cast: Cast,
-    a: Lease,
+    a: Held,
     told: watch::Receiver<Address>,
     /// Where `client` is connected to.
     url: String,
@@ -110,7 +111,7 @@ impl B {
             Some(attempt) => attempt,
             None => Attempt::new(ResourceName::parse(super::CONTESTED)?, Ttl::parse(self.cast.ttl)?)?,
         };
-        let in_time = !self.a.is_past_deadline();
+        let in_time = !self.a.now().is_past_deadline();
         {
             let mut shared = lock(&self.shared);
             shared.tries = shared.tries.saturating_add(1);
@@ -119,7 +120,7 @@ impl B {
         match client.acquire(&attempt).await {
             Ok(Acquisition::Acquired(lease)) => Ok(Some(lease)),
             Ok(Acquisition::Held(_)) => {
-                let counts = address.over.is_some() && !self.a.is_past_deadline();
+                let counts = address.over.is_some() && !self.a.now().is_past_deadline();
                 let mut shared = lock(&self.shared);
                 shared.held_after = shared.held_after.saturating_add(counts.into());
                 Ok(None)
@@ -134,7 +135,8 @@ impl B {
     }
 
     fn note(&self, lease: &Lease) {
-        let (spare, now) = (self.a.remaining(), self.cast.clock.now());
+        let a = self.a.now();
+        let (spare, now) = (a.remaining(), self.cast.clock.now());
         let Some(token) = lease.token().cloned() else {
             lock(&self.shared).last_error = Some("B's grant has no token".to_owned());
             return;
@@ -142,7 +144,7 @@ impl B {
         self.recorder.mark("B", MarkKind::Granted, format!("B is granted {}", token.value()));
         self.recorder.span_for("B", lease.remaining(), SpanKind::Held, format!("B holds {}", token.value()));
         let over = self.told.borrow().over;
-        let since = over.map_or(self.a.deadline(), |over| over.max(self.a.deadline()));
+        let since = over.map_or(a.deadline(), |over| over.max(a.deadline()));
         lock(&self.shared).won = Some(Won { token, spare, waited: now.saturating_since(since) });
     }
 }

@@ -18,6 +18,9 @@ pub struct Expected(Vec<Entry>);
 pub struct Entry {
     setup: String,
     fault: String,
+    /// Of which server this is expected, where it depends on its version; then there is an entry for each.
+    #[serde(default)]
+    which: Option<Which>,
     /// Where what happens is a matter of luck: how often it is tried until it is seen.
     #[serde(default = "once")]
     tries: u32,
@@ -29,6 +32,32 @@ pub struct Entry {
     breaks: BTreeMap<Guarantee, String>,
     #[serde(default)]
     not_tried: BTreeMap<Guarantee, String>,
+}
+
+/// A property of the installed server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(clippy::enum_variant_names, reason = "each says of which server it is; etcd is the first")]
+enum Which {
+    /// A leader that was followed ends leases by its own count.
+    EtcdEndsLiveLeases,
+    /// It asks the others first.
+    EtcdAsksFirst,
+    /// The wall clock decides whether it is looked for leases that are over.
+    EtcdQueuesByWallClock,
+    /// A clock that does not jump does.
+    EtcdQueuesBySteadyClock,
+}
+
+impl Which {
+    fn is_installed(self) -> bool {
+        match self {
+            Self::EtcdEndsLiveLeases => super::etcd::ends_live_leases(),
+            Self::EtcdAsksFirst => !super::etcd::ends_live_leases(),
+            Self::EtcdQueuesByWallClock => super::etcd::queues_by_wall_clock(),
+            Self::EtcdQueuesBySteadyClock => !super::etcd::queues_by_wall_clock(),
+        }
+    }
 }
 
 fn once() -> u32 {
@@ -65,12 +94,19 @@ impl Expected {
             if !known.contains(&place) {
                 return Err(format!("there is no scene {} × {} (any more): remove it", entry.setup, entry.fault));
             }
-            if !seen.insert(place) {
+            if !seen.insert((place, entry.which)) {
                 return Err(format!("two entries for {} × {}", entry.setup, entry.fault));
             }
             entry.check().map_err(|why| format!("{} × {}: {why}", entry.setup, entry.fault))?;
         }
-        Ok(Self(file.scene))
+        if let Some(((setup, fault), _)) =
+            seen.iter().find(|(place, which)| which.is_some() && seen.contains(&(*place, None)))
+        {
+            return Err(format!("two entries for {setup} × {fault}, one of them whichever server there is"));
+        }
+        let is_meant = |entry: &Entry| entry.which.is_none_or(Which::is_installed);
+        let (scenes, _): (Vec<Entry>, Vec<Entry>) = file.scene.into_iter().partition(is_meant);
+        Ok(Self(scenes))
     }
 
     /// What is expected of a scene; nothing where there is no entry.

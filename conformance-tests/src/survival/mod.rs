@@ -29,11 +29,15 @@ mod contender;
 #[cfg(feature = "program")]
 mod engine;
 #[cfg(feature = "program")]
+mod etcd;
+#[cfg(feature = "program")]
 mod expected;
 #[cfg(feature = "program")]
 mod fold;
 #[cfg(feature = "program")]
 mod grounds;
+#[cfg(feature = "program")]
+mod held;
 #[cfg(feature = "program")]
 mod judge;
 #[cfg(feature = "program")]
@@ -73,6 +77,7 @@ pub const OTHERS: [&str; 3] = ["other-1", "other-2", "other-3"];
 #[must_use]
 pub fn scenes() -> Vec<Scene> {
     let mut scenes = redis::scenes();
+    scenes.extend(etcd::scenes());
     scenes.extend(postgres::scenes());
     scenes
 }

@@ -10,6 +10,7 @@
 use super::cell::Guarantee;
 use super::contender::Contender;
 use super::grounds::{Grounds, LANES};
+use super::held::Held;
 use super::judge::{self, Contest, Finding, Kept, Told, TooSlow};
 use super::scene::{Moment, Scene, Stage, Trouble, Witness, Worker};
 use super::{CONTESTED, KEPT, OTHERS};
@@ -129,7 +130,8 @@ pub(super) async fn play(
 
     let began = recorder.now_ms();
     recorder.mark("store", MarkKind::Fault, scene.fault);
-    let witness = tokio::task::block_in_place(|| stage.strike(&Moment::with(ttl)))?;
+    let moment = Moment::with(ttl, before.renewer());
+    let witness = tokio::task::block_in_place(|| stage.strike(&moment))?;
     if witness.facts().is_empty() {
         return Err(Trouble::NotShown("it left no witness".to_owned()));
     }
@@ -145,8 +147,8 @@ pub(super) async fn play(
 struct Before {
     url: String,
     client: Arc<dyn LeaseBackend>,
-    kept: Lease,
-    contested: Lease,
+    kept: Held,
+    contested: Held,
     a: FencingToken,
     told: Vec<Told>,
     b: Contender,
@@ -175,15 +177,27 @@ impl Before {
         told.extend([(KEPT.to_owned(), token_of(&kept).map_err(Trouble::Failed)?), (CONTESTED.to_owned(), a.clone())]);
         recorder.mark("A", MarkKind::Granted, format!("A is granted {}", a.value()));
         recorder.span_for("A", contested.remaining(), SpanKind::Held, format!("A holds {}", a.value()));
-        let b = Contender::start(cast, &contested, stage.url(Worker::B), recorder);
+        let (kept, contested) = (Held::of(kept), Held::of(contested));
+        let b = Contender::start(cast, contested.clone(), stage.url(Worker::B), recorder);
         grounds.first(&a, recorder).await?;
         for name in OTHERS {
             told.push(cast.touch(&*client, name, until).await.map_err(Trouble::Failed)?);
         }
-        if contested.is_past_deadline() {
+        if contested.now().is_past_deadline() {
             return Err(Trouble::TooSlow("A's deadline had passed before the fault".to_owned()));
         }
         Ok(Self { url, client, kept, contested, a, told, b })
+    }
+
+    /// Lets A renew what it holds, from a thread that may block.
+    fn renewer(&self) -> Arc<dyn Fn() -> Result<(), String> + Send + Sync> {
+        let (runtime, client) = (tokio::runtime::Handle::current(), Arc::clone(&self.client));
+        let (kept, contested) = (self.kept.clone(), self.contested.clone());
+        Arc::new(move || {
+            let both = async { tokio::join!(kept.renew(&*client), contested.renew(&*client)) };
+            let (kept, contested) = runtime.block_on(both);
+            kept.and(contested)
+        })
     }
 }
 
@@ -199,10 +213,10 @@ async fn after(
     let limits = before.client.limits();
     let bound = cast.ttl.saturating_mul(3).saturating_add(limits.expiry_lag).saturating_add(limits.call_timeout);
     let old = (url == before.url).then(|| Arc::clone(&before.client));
-    let (kept, client) = renewal(cast, &before.kept, old, &url, recorder).await;
+    let (kept, client) = renewal(cast, &before.kept.now(), old, &url, recorder).await;
     let again = granted_again(cast, client, &url, bound).await;
 
-    let limit = before.contested.remaining().saturating_add(bound);
+    let limit = before.contested.now().remaining().saturating_add(bound);
     let contest = before.b.outcome(limit).await;
     let mut later = again;
     later.extend(contest.won.iter().map(|won| (CONTESTED.to_owned(), won.token.clone())));

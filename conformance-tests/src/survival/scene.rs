@@ -69,17 +69,36 @@ pub struct Fault<R: 'static> {
     pub make: fn(&mut R, &Moment) -> Result<Witness, Trouble>,
 }
 
-/// What a fault may need to know.
-#[derive(Clone, Copy, Debug)]
+/// What a fault may need to know, and what it may let A do.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Moment {
     /// The TTL of the grants in this trial.
     pub ttl: Duration,
+    renew: Arc<Renew>,
 }
 
+/// A renews what it holds.
+type Renew = dyn Fn() -> Result<(), String> + Send + Sync;
+
 impl Moment {
-    pub(super) fn with(ttl: Duration) -> Self {
-        Self { ttl }
+    pub(super) fn with(ttl: Duration, renew: Arc<Renew>) -> Self {
+        Self { ttl, renew }
+    }
+
+    /// Lets A renew both leases now, for faults in which a holder goes on all the while. By itself A renews only when the fault is over.
+    /// It blocks.
+    ///
+    /// # Errors
+    /// With what A was told, when one of them was not renewed.
+    pub fn renew(&self) -> Result<(), String> {
+        (self.renew)()
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Moment").field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }
 

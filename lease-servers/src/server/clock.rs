@@ -1,5 +1,6 @@
 //! A wall clock of a server's own.
 
+use super::port::ask;
 use crate::{Kind, Server, ServerError, binaries, postgres_query, program, redis_command};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,9 @@ use std::time::{Duration, SystemTime};
 
 /// What is preloaded into the server.
 const SHIM: &str = include_str!("clock.c");
+/// What is preloaded into one that is written in Go, which looks for the function by this version of it.
+const SHIM_FOR_GO: &str = include_str!("clock_go.c");
+const VERSION_FOR_GO: &str = "LINUX_2.6 { global: __vdso_clock_gettime; local: *; };\n";
 
 /// The wall clock of one server.
 #[derive(Debug)]
@@ -21,16 +25,27 @@ impl Server {
     /// clock is right at first. No other clock is touched.
     ///
     /// # Errors
-    /// [`ServerError::CannotHere`] for etcd. When `cc` is not installed, or the server does not become ready again.
+    /// [`ServerError::CannotHere`] for an etcd on another processor than `x86_64`, and for one that is linked statically. When `cc` is not
+    /// installed, or the server does not become ready again.
     pub fn put_on_clock(&mut self) -> Result<(), ServerError> {
-        if self.kind() == Kind::Etcd {
-            let (what, because) = ("a wall clock of an etcd's own", "it asks the kernel without the C library");
-            return Err(ServerError::CannotHere { what: what.into(), because: because.into() });
+        let is_etcd = self.kind() == Kind::Etcd;
+        if is_etcd && !cfg!(target_arch = "x86_64") {
+            return no_clock("it asks the kernel without the C library, in a way that is known for x86_64 only");
         }
         self.stop();
-        self.clock = Some(Clock::build(self.folder(), self.plan.run_as)?);
+        self.clock = Some(Clock::build(self.folder(), self.kind(), self.plan.run_as)?);
         self.restart()?;
+        if is_etcd && !self.has_preloaded() {
+            self.clock = None;
+            return no_clock("it is linked statically, so that nothing is preloaded into it");
+        }
         self.set_clock(0)
+    }
+
+    fn has_preloaded(&self) -> bool {
+        let maps = self.pid().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
+        let shim = self.clock.as_ref().map(|clock| clock.shim.display().to_string());
+        maps.zip(shim).is_some_and(|(maps, shim)| maps.contains(&shim))
     }
 
     /// Moves its wall clock so many seconds ahead of the real one, or behind it; and asks it for the time, which shows that it was moved. It
@@ -60,11 +75,15 @@ impl Server {
         Err(ServerError::NotShown { what, seen: format!("it is {told:?} there and {after:?} here") })
     }
 
-    /// What the server says the time is, since 1970.
-    fn time(&self) -> Result<Duration, ServerError> {
+    /// What the server says the time is, since 1970, in whole seconds.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub fn time(&self) -> Result<Duration, ServerError> {
         let text = match self.kind() {
             Kind::Redis => redis_command(self, &["TIME"])?,
-            _ => postgres_query(self, "SELECT floor(extract(epoch FROM clock_timestamp()))")?,
+            Kind::Postgres => postgres_query(self, "SELECT floor(extract(epoch FROM clock_timestamp()))")?,
+            Kind::Etcd => seconds_of(&dated(self.port()).map_err(ServerError::io("ask an etcd for the time"))?)?,
         };
         let seconds = text.lines().next().and_then(|seconds| seconds.parse().ok());
         seconds.map(Duration::from_secs).ok_or_else(|| ServerError::Refused {
@@ -75,12 +94,18 @@ impl Server {
 }
 
 impl Clock {
-    fn build(folder: &Path, user: Option<(u32, u32)>) -> Result<Self, ServerError> {
+    fn build(folder: &Path, kind: Kind, user: Option<(u32, u32)>) -> Result<Self, ServerError> {
         let clock = Self { shim: folder.join("clock.so"), ahead: folder.join("clock") };
         let source = folder.join("clock.c");
-        std::fs::write(&source, SHIM).map_err(ServerError::io("write clock.c"))?;
+        let shim = if kind == Kind::Etcd { SHIM_FOR_GO } else { SHIM };
+        std::fs::write(&source, shim).map_err(ServerError::io("write clock.c"))?;
         let mut compiler = Command::new(binaries::find_tool("cc", "gcc")?);
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&clock.shim).arg(&source);
+        if kind == Kind::Etcd {
+            let version = folder.join("clock.map");
+            std::fs::write(&version, VERSION_FOR_GO).map_err(ServerError::io("write clock.map"))?;
+            compiler.arg(format!("-Wl,--version-script={}", version.display()));
+        }
         program::run(&mut compiler, "build a clock with cc")?;
         std::fs::write(&clock.ahead, [0; 8]).map_err(ServerError::io("write the clock"))?;
         if let Some((user, group)) = user {
@@ -110,6 +135,25 @@ impl Clock {
 }
 
 const PRELOAD: &str = "LD_PRELOAD";
+
+fn no_clock(because: &str) -> Result<(), ServerError> {
+    Err(ServerError::CannotHere { what: "a wall clock of an etcd's own".into(), because: because.into() })
+}
+
+/// The date in the head of an etcd's answer, which is the only place where it tells the time.
+fn dated(port: u16) -> std::io::Result<String> {
+    let answer = ask(port, b"GET /version HTTP/1.0\r\n\r\n")?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let date = answer.lines().find_map(|line| line.strip_prefix("Date: "));
+    date.map(|date| date.trim().to_owned()).ok_or_else(|| std::io::Error::other(format!("no date in {answer:?}")))
+}
+
+/// Such a date, in seconds since 1970.
+fn seconds_of(date: &str) -> Result<String, ServerError> {
+    let mut command = Command::new(binaries::find_tool("date", "coreutils")?);
+    command.args(["--utc", "--date", date, "+%s"]);
+    program::run(&mut command, "read a date")
+}
 
 fn now() -> Result<Duration, ServerError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

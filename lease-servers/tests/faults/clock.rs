@@ -40,7 +40,22 @@ fn a_postgres_whose_clock_jumps_tells_so_in_each_session() {
 fn a_server_has_a_clock_of_its_own_or_says_why_not() {
     let server = lease_servers::redis(&RedisSetup::default()).unwrap();
     assert!(server.set_clock(1).unwrap_err().to_string().contains("no clock of its own"));
+}
+
+/// What its time is, it tells; whether it has a clock of its own depends on how it was built.
+#[test]
+fn an_etcd_whose_clock_jumps_tells_so() {
     let mut server = lease_servers::etcd(&EtcdSetup::default()).unwrap();
-    let error = server.put_on_clock().unwrap_err();
-    assert!(matches!(error, ServerError::CannotHere { .. }), "{error}");
+    match server.put_on_clock() {
+        Err(ServerError::CannotHere { .. }) => return,
+        other => other.unwrap(),
+    }
+    for ahead in [HOUR_S, -HOUR_S, 0] {
+        server.set_clock(ahead).unwrap();
+    }
+    // It goes on over a restart.
+    server.set_clock(HOUR_S).unwrap();
+    let before = server.time().unwrap();
+    server.restart().unwrap();
+    assert!(server.time().unwrap() >= before);
 }
