@@ -80,6 +80,10 @@ impl FaultyPath for Proxy {
     }
 
     fn heal(&self) {
+        // No connection goes on with a hole in its stream.
+        if self.swallows() {
+            Proxy::cut(self);
+        }
         Proxy::heal(self);
     }
 

@@ -136,6 +136,13 @@ impl Proxy {
         self.shared.state().happened
     }
 
+    /// Whether it swallows anything now.
+    #[must_use]
+    pub fn swallows(&self) -> bool {
+        let state = self.shared.state();
+        [state.requests, state.replies].contains(&Mode::Hole)
+    }
+
     /// Takes an armed fault back, passes everything again, takes new connections again, and delivers what was kept.
     pub fn heal(&self) {
         let mut state = self.shared.state();
