@@ -14,6 +14,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A lease backend under test.
 ///
 /// [`subject`] makes one from a closure; implement the trait to give the suite more to work with.
+///
+/// Every method is required, here and in [`ServerControl`] and [`Place`]: what a default would say is what the suite then does not try, and a
+/// wrapper that forgot to pass a method on would lose it without a word. Where there is nothing to give, say `None`, `false`, or an error.
 #[async_trait::async_trait]
 pub trait Subject: std::fmt::Debug + Send + Sync {
     /// The name in the report.
@@ -29,11 +32,9 @@ pub trait Subject: std::fmt::Debug + Send + Sync {
     /// runtimes on threads of this process, and a pause blocks the thread.
     fn worker_url(&self) -> Option<String>;
 
-    /// For a store that no other process can reach: the URL with which a worker process has one of the same kind for itself. `None`, unless
-    /// it is overridden: a worker process has nothing to hold.
-    fn own_store_url(&self) -> Option<String> {
-        None
-    }
+    /// For a store that no other process can reach: the URL with which a worker process has one of the same kind for itself. `None`: a
+    /// worker process has nothing to hold, or [`worker_url`](Self::worker_url) reaches the store itself.
+    fn own_store_url(&self) -> Option<String>;
 
     /// The store's own data written without any check, as code that knows nothing of fencing would: the register behind its fence, plain.
     /// `None` when there is no way to do that; the control is then not tried.
@@ -43,22 +44,24 @@ pub trait Subject: std::fmt::Debug + Send + Sync {
     fn server(&self) -> Option<Arc<dyn ServerControl>>;
 
     /// Clients behind a path that can be disturbed, each of whose calls takes at most `call_timeout`. `None`: there is none; an error:
-    /// there should be one and why it is not there. Unless it is overridden, the faults are [at the calls](at_calls) of one client.
-    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
-        let client = self.client().await;
-        Some(client.map(|client| at_calls(client, call_timeout)).map_err(|error| error.to_string()))
-    }
+    /// there should be one and why it is not there. [`faults_at_calls`] makes one for every subject.
+    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>>;
 
-    /// An administrator's hands on the store's records, where the suite has any. `None` unless it is overridden.
-    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
-        None
-    }
+    /// An administrator's hands on the store's records, where the suite has any.
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>>;
 
     /// Whether the store lives in this process and ends with it, so that no other process can reach it and nothing of it
-    /// survives: what the suite cannot try is then known not to hold. `false` unless it is overridden.
-    fn lives_in_process(&self) -> bool {
-        false
-    }
+    /// survives: what the suite cannot try is then known not to hold.
+    fn lives_in_process(&self) -> bool;
+}
+
+/// What a subject without a path of its own gives as its [`Subject::fault_bench`]: faults [at the calls](at_calls) of one more client.
+pub async fn faults_at_calls(
+    subject: &dyn Subject,
+    call_timeout: Duration,
+) -> Option<Result<Arc<dyn FaultBench>, String>> {
+    let client = subject.client().await;
+    Some(client.map(|client| at_calls(client, call_timeout)).map_err(|error| error.to_string()))
 }
 
 /// Writes the register behind a native fence without any check.
@@ -80,39 +83,29 @@ pub trait ServerControl: std::fmt::Debug + Send + Sync {
     /// the process id.
     ///
     /// # Errors
-    /// When it cannot be stopped; always, unless it is overridden.
-    fn pause(&self) -> Result<u32, String> {
-        Err("it cannot be paused (`ServerControl::pause`)".to_owned())
-    }
+    /// When it cannot be stopped; the cases that would stop it say so.
+    fn pause(&self) -> Result<u32, String>;
 
     /// Resumes it after [`pause`](Self::pause).
     ///
     /// # Errors
-    /// When it cannot be resumed; always, unless it is overridden.
-    fn resume(&self) -> Result<(), String> {
-        Err("it cannot be resumed (`ServerControl::resume`)".to_owned())
-    }
+    /// When it cannot be resumed.
+    fn resume(&self) -> Result<(), String>;
 
-    /// Whether it is a process of its own, which can be down. `true`, unless it is overridden: a file cannot.
-    fn can_be_down(&self) -> bool {
-        true
-    }
+    /// Whether it is a process of its own, which can be down; a file cannot.
+    fn can_be_down(&self) -> bool;
 
     /// Kills it (`SIGKILL`). Returns the process id that it had.
     ///
     /// # Errors
-    /// When it cannot be killed; always, unless it is overridden.
-    fn kill(&self) -> Result<u32, String> {
-        Err("it cannot be killed without a restart (`ServerControl::kill`)".to_owned())
-    }
+    /// When it cannot be killed without a restart.
+    fn kill(&self) -> Result<u32, String>;
 
     /// Starts it again on the same data after [`kill`](Self::kill); returns when it is ready, with its process id.
     ///
     /// # Errors
-    /// When it does not come back; always, unless it is overridden.
-    fn start(&self) -> Result<u32, String> {
-        Err("it cannot be started (`ServerControl::start`)".to_owned())
-    }
+    /// When it does not come back.
+    fn start(&self) -> Result<u32, String>;
 }
 
 /// A guarded destination that the suite can also write to as careless callers do.
@@ -188,10 +181,8 @@ pub trait Place: std::fmt::Debug + Send + Sync {
     /// The hands on its server, where the suite has any.
     fn server(&self) -> Option<Arc<dyn ServerControl>>;
 
-    /// Whether it lives in this process and ends with it, so that no mark of it survives. `false` unless it is overridden.
-    fn lives_in_process(&self) -> bool {
-        false
-    }
+    /// Whether it lives in this process and ends with it, so that no mark of it survives.
+    fn lives_in_process(&self) -> bool;
 }
 
 /// Opens backends and destinations by URL: what a worker process has.
@@ -261,5 +252,21 @@ impl Subject for FromClosure {
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
+    }
+
+    fn own_store_url(&self) -> Option<String> {
+        None
+    }
+
+    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
+        faults_at_calls(self, call_timeout).await
+    }
+
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
+        None
+    }
+
+    fn lives_in_process(&self) -> bool {
+        false
     }
 }

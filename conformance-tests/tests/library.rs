@@ -153,6 +153,10 @@ impl Place for Trapdoor {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
     }
+
+    fn lives_in_process(&self) -> bool {
+        false
+    }
 }
 
 #[tokio::test]

@@ -12,8 +12,11 @@ mod file_toy;
 
 use file_toy::place::{FileDestination, FilePlace};
 use file_toy::{FileToy, OnWallClock};
+use lease_conformance::faults::{FaultBench, HandEdit};
 use lease_conformance::soak::{CASE, Soak};
-use lease_conformance::subject::{Opener, Place, PlainWriter, ServerControl, Subject, TestDestination};
+use lease_conformance::subject::{
+    Opener, Place, PlainWriter, ServerControl, Subject, TestDestination, faults_at_calls,
+};
 use lease_conformance::{Cell, MemoryPlace, Report, Suite, Verdict, worker};
 use lease_core::{GuardError, LeaseBackend, LeaseError};
 use std::path::{Path, PathBuf};
@@ -121,6 +124,22 @@ impl Subject for InFile {
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
+    }
+
+    fn own_store_url(&self) -> Option<String> {
+        None
+    }
+
+    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
+        faults_at_calls(self, call_timeout).await
+    }
+
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
+        None
+    }
+
+    fn lives_in_process(&self) -> bool {
+        false
     }
 }
 

@@ -71,6 +71,10 @@ impl Place for StorePlace {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         self.home.control.clone()
     }
+
+    fn lives_in_process(&self) -> bool {
+        false
+    }
 }
 
 /// Destinations in memory, as the memory backend's own store.

@@ -165,6 +165,10 @@ impl ServerControl for Hands {
         Ok(())
     }
 
+    fn can_be_down(&self) -> bool {
+        true
+    }
+
     fn kill(&self) -> Result<u32, String> {
         let mut server = self.server();
         let pid = server.pid().ok_or("it was down before")?;

@@ -4,8 +4,8 @@ use super::bench::ProxyBench;
 use super::servers::Home;
 use super::tidy::Tidy;
 use super::{Backend, stores};
-use crate::faults::{FaultBench, HandEdit, at_calls};
-use crate::subject::{PlainWriter, ServerControl, Subject};
+use crate::faults::{FaultBench, HandEdit};
+use crate::subject::{PlainWriter, ServerControl, Subject, faults_at_calls};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::{LeaseBackend, LeaseError, ResourceName};
 use std::sync::Arc;
@@ -62,12 +62,19 @@ impl Subject for OnStore {
         self.control.clone()
     }
 
+    fn own_store_url(&self) -> Option<String> {
+        None
+    }
+
+    fn lives_in_process(&self) -> bool {
+        false
+    }
+
     async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
         if self.backend.store().server().is_some() {
             return Some(ProxyBench::before(&self.url, call_timeout));
         }
-        let client = self.client().await;
-        Some(client.map(|client| at_calls(client, call_timeout)).map_err(|error| error.to_string()))
+        faults_at_calls(self, call_timeout).await
     }
 
     fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
@@ -132,6 +139,14 @@ impl Subject for InMemory {
     }
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
+        None
+    }
+
+    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
+        faults_at_calls(self, call_timeout).await
+    }
+
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
         None
     }
 

@@ -37,6 +37,10 @@ impl Place for FilePlace {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
     }
+
+    fn lives_in_process(&self) -> bool {
+        false
+    }
 }
 
 /// One destination.

@@ -1,6 +1,7 @@
 //! Private stores, and this workspace's backends and destinations on them with an edit in their scripts or statements.
 
-use lease_conformance::subject::{Place, PlainWriter, ServerControl, Subject, TestDestination};
+use lease_conformance::faults::{FaultBench, HandEdit};
+use lease_conformance::subject::{Place, PlainWriter, ServerControl, Subject, TestDestination, faults_at_calls};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::{
     Authority, Claims, FencingToken, GuardError, GuardedDestination, LeaseBackend, LeaseError, ResourceName, Stored,
@@ -8,6 +9,7 @@ use lease_core::{
 use lease_servers::{PostgresSetup, RedisSetup, Server};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Which store.
@@ -135,6 +137,22 @@ impl Subject for Edited {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
     }
+
+    fn own_store_url(&self) -> Option<String> {
+        None
+    }
+
+    async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
+        faults_at_calls(self, call_timeout).await
+    }
+
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
+        None
+    }
+
+    fn lives_in_process(&self) -> bool {
+        false
+    }
 }
 
 /// An honest lease backend, whose tokens go to an edited destination.
@@ -181,6 +199,10 @@ impl Place for EditedPlace {
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
+    }
+
+    fn lives_in_process(&self) -> bool {
+        false
     }
 }
 

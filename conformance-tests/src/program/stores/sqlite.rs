@@ -203,7 +203,17 @@ impl ServerControl for FileControl {
     fn can_be_down(&self) -> bool {
         false
     }
+
+    fn kill(&self) -> Result<u32, String> {
+        Err(NO_PROCESS.to_owned())
+    }
+
+    fn start(&self) -> Result<u32, String> {
+        Err(NO_PROCESS.to_owned())
+    }
 }
+
+const NO_PROCESS: &str = "a file is no process, and cannot be down";
 
 /// A process with an uncommitted write to the file.
 #[derive(Debug)]
