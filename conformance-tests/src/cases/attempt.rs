@@ -56,7 +56,7 @@ pub(super) const CASES: &[Case] = &[
         Rule::Core,
         "attempt/racing-abandon",
         "Whichever arrives first, an attempt or its abandonment, nothing is left behind.",
-        "An attempt and its abandonment are sent at the same moment by two clients, round after round. When both have been answered the resource must be free."
+        "An attempt and its abandonment are sent by two clients, at the same moment or either a little later, round after round; in every second one the attempt's sender does not know of the abandonment. When both have been answered the resource must be free. Each of the two must have been first at times."
     ),
     case!(
         Together,
@@ -177,35 +177,59 @@ async fn over_and_nothing_changed(
     Ok(evidence! {})
 }
 
-const ROUNDS: u32 = 20;
+/// How many rounds at least; and how many at most, until each of the two has been first.
+const ROUNDS: u32 = 24;
+const MOST_ROUNDS: u32 = 240;
 
 async fn racing_abandon(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let resource = stage.resource("r")?;
-    let (mut granted, mut over) = (0_u32, 0_u32);
-    for round in 0..ROUNDS {
+    let (mut rounds, mut granted, mut over) = (0_u32, 0_u32, 0_u32);
+    while rounds < ROUNDS || (granted.min(over) == 0 && rounds < MOST_ROUNDS) {
         let attempt = Attempt::new(resource.clone(), stage.run.long())?;
-        // Sent, but not yet arrived when it is abandoned; in every second round a little later, so that it may have.
-        let later = Duration::from_micros(if round.is_multiple_of(2) { 0 } else { stage.run.random() % 5_000 });
+        // In every second round the sender does not know of the abandonment, so that the store has to.
+        let sent = if rounds.is_multiple_of(2) { attempt.clone() } else { attempt.as_held_up() };
+        // At the same moment, or either of them a little later.
+        let later = Duration::from_micros(stage.run.random() % 5_000);
+        let (first, second) = match rounds % 3 {
+            0 => (Duration::ZERO, Duration::ZERO),
+            1 => (Duration::ZERO, later),
+            _ => (later, Duration::ZERO),
+        };
+        let acquire = async {
+            wait(first).await;
+            a.acquire(&sent).await
+        };
         let abandon = async {
-            if !later.is_zero() {
-                pause_for(later).await;
-            }
+            wait(second).await;
             b.abandon(&attempt).await
         };
-        let (answer, abandoned) = tokio::join!(a.acquire(&attempt), abandon);
+        let (answer, abandoned) = tokio::join!(acquire, abandon);
         abandoned?;
         match answer {
             Ok(Acquisition::Acquired(_)) => granted = granted.saturating_add(1),
             Err(LeaseError::AttemptOver { .. }) => over = over.saturating_add(1),
-            other => refute!("round {round}: the attempt was answered by {other:?}"),
+            other => refute!("round {rounds}: the attempt was answered by {other:?}"),
         }
         ensure!(
             b.inspect(&resource).await?.held.is_none(),
-            "round {round}: attempt and abandonment have been answered, and the resource is held"
+            "round {rounds}: attempt and abandonment have been answered, and the resource is held"
         );
+        rounds = rounds.saturating_add(1);
     }
-    Ok(evidence! { "rounds": ROUNDS, "granted_first": granted, "abandoned_first": over })
+    if granted.min(over) == 0 {
+        return Err(Stop::NotTried(format!(
+            "in {rounds} rounds the same one was always first: {granted} grants, {over} refusals"
+        )));
+    }
+    Ok(evidence! { "rounds": rounds, "granted_first": granted, "abandoned_first": over })
+}
+
+/// No time at all is no point at which others run.
+async fn wait(time: Duration) {
+    if !time.is_zero() {
+        pause_for(time).await;
+    }
 }
 
 async fn abandon_leaves_others_alone(stage: Stage) -> CaseResult {

@@ -2,12 +2,13 @@
 
 use super::{Case, case};
 use crate::context::{
-    CaseResult, Stage, Stop, acquire, acquire_with, ensure, evidence, is_held, pause_for, refute, release, renew, token,
+    CaseResult, Stage, Stop, acquire, acquire_with, ensure, evidence, is_held, now, pause_for, refute, release, renew,
+    token,
 };
 use crate::judge::Rule;
 use lease_core::{
-    Acquisition, Attempt, Claim, Fence, FenceError, ForceRelease, Forced, HolderLabel, LeaseBackend, LeaseError,
-    Release, Renewal, ResourceName,
+    Acquisition, Attempt, Claim, Fence, FenceError, FencingToken, ForceRelease, Forced, HolderLabel, Lease,
+    LeaseBackend, LeaseError, Release, Renewal, ResourceName,
 };
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ pub(super) const CASES: &[Case] = &[
         Rule::Core,
         "force/racing-acquires",
         "Orders and acquisitions at the same time never end a grant that no order named.",
-        "Round after round two clients send the same order while a third one tries to acquire. One order must say `Ended`, no other one; the grant that came in between must still be live."
+        "Round after round two clients send the same order while a third one tries to acquire, all at random moments. One order must say `Ended`; the other one `NotHeld`, or `OtherGrant` with the value of the grant that came in between, which must still be live. It goes on until an order has met such a grant; where none does, nothing was tried."
     ),
     case!(
         Together,
@@ -61,6 +62,13 @@ pub(super) const CASES: &[Case] = &[
         "A holds and writes through the store's own fence; the grant is ended by force; A's next write must be refused, and the register keeps what it held."
     ),
 ];
+
+/// The order that ends this grant. A store without tokens has no value to name; it is asked all the same, and says that it cannot.
+pub(super) fn order_for(lease: &Lease) -> Result<ForceRelease, LeaseError> {
+    let value = lease.token().map_or(1, FencingToken::value);
+    let who = HolderLabel::parse("conformance suite")?;
+    ForceRelease::new(lease.resource().clone(), value, who, "a case of the suite")
+}
 
 fn order(resource: &ResourceName, value: u64) -> Result<ForceRelease, Stop> {
     let who = HolderLabel::parse("conformance suite")?;
@@ -166,34 +174,81 @@ async fn arrives_late(client: &dyn LeaseBackend, attempt: &Attempt, when: &str) 
     }
 }
 
+/// How many rounds at least; and how many at most, until an order has met the grant that came in between.
 const ROUNDS: u32 = 20;
+const MOST_ROUNDS: u32 = 400;
+
+/// Over how much time the calls of a round are spread: twice what an order takes, within these.
+const SPREAD: [Duration; 2] = [Duration::from_millis(3), Duration::from_millis(200)];
 
 async fn racing_acquires(stage: Stage) -> CaseResult {
     let (a, b) = stage.two_clients().await?;
     let c = stage.client().await?;
     let resource = stage.resource("r")?;
-    let mut taken = 0_u32;
-    for round in 0..ROUNDS {
+    let (mut rounds, mut met) = (0_u32, 0_u32);
+    let mut spread = SPREAD[0];
+    while rounds < ROUNDS || (met == 0 && rounds < MOST_ROUNDS) {
         let value = token(&acquire(&a, &resource, stage.run.long()).await?)?.value();
-        let (order, next) = (order(&resource, value)?, Attempt::new(resource.clone(), stage.run.long())?);
-        let later = Duration::from_micros(stage.run.random() % 3_000);
-        let acquiring = async {
-            pause_for(later).await;
-            c.acquire(&next).await
+        let order = order(&resource, value)?;
+        let later = || {
+            let most = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
+            Duration::from_nanos(stage.run.random().checked_rem(most).unwrap_or_default())
         };
-        let (one, two, answer) = tokio::join!(a.force_release(&order), b.force_release(&order), acquiring);
-        let (one, two) = (one?, two?);
-        let ended = [one, two].iter().filter(|answer| **answer == Forced::Ended).count();
-        ensure!(ended == 1, "round {round}: two orders for one grant were answered by {one:?} and {two:?}");
-        match answer? {
-            Acquisition::Acquired(lease) => {
-                taken = taken.saturating_add(1);
-                release(&c, &renew(&c, &lease).await?).await?;
+        let (one, two, next) =
+            tokio::join!(sent(&a, &order, later()), sent(&b, &order, later()), next(&stage, &c, &resource, later()));
+        let ((one, took), (two, took_too), next) = (one?, two?, next?);
+        let live = token(&next)?.value();
+        match (one, two) {
+            (Forced::Ended, Forced::NotHeld) | (Forced::NotHeld, Forced::Ended) => {}
+            (Forced::Ended, Forced::OtherGrant { value }) | (Forced::OtherGrant { value }, Forced::Ended)
+                if value == live =>
+            {
+                met = met.saturating_add(1);
             }
-            Acquisition::Held(_) => {}
+            _ => refute!(
+                "round {rounds}: two orders for {value}, which {live} followed, were answered by {one:?} and {two:?}"
+            ),
         }
+        release(&c, &renew(&c, &next).await?).await?;
+        spread = took.max(took_too).saturating_mul(2).clamp(SPREAD[0], SPREAD[1]);
+        rounds = rounds.saturating_add(1);
     }
-    Ok(evidence! { "rounds": ROUNDS, "taken_in_between": taken })
+    tried(rounds, met)?;
+    Ok(evidence! { "rounds": rounds, "orders_that_met_the_next_grant": met })
+}
+
+/// Only an order that arrives while the next grant is live could end it by mistake.
+fn tried(rounds: u32, met: u32) -> Result<(), Stop> {
+    if met == 0 {
+        return Err(Stop::NotTried(format!("in {rounds} rounds no order arrived while the next grant was live")));
+    }
+    Ok(())
+}
+
+/// Sends an order after a while; its answer, and how long that took.
+async fn sent(
+    client: &dyn LeaseBackend,
+    order: &ForceRelease,
+    later: Duration,
+) -> Result<(Forced, Duration), LeaseError> {
+    pause_for(later).await;
+    let begun = now();
+    let answer = client.force_release(order).await?;
+    Ok((answer, now().saturating_since(begun)))
+}
+
+/// Tries from after a while on until the grant that was there has been ended.
+async fn next(stage: &Stage, client: &dyn LeaseBackend, name: &ResourceName, later: Duration) -> Result<Lease, Stop> {
+    pause_for(later).await;
+    let end = now().saturating_add(stage.run.freed_within(Duration::ZERO));
+    loop {
+        let attempt = Attempt::new(name.clone(), stage.run.long())?;
+        if let Acquisition::Acquired(lease) = client.acquire(&attempt).await? {
+            return Ok(lease);
+        }
+        ensure!(now() < end, "two orders have been sent, and {name} is held for as long as one can wait");
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn fence_refuses(stage: Stage) -> CaseResult {
@@ -214,4 +269,15 @@ async fn fence_refuses(stage: Stage) -> CaseResult {
     let holds = register.read(&resource).await?;
     ensure!(holds.as_deref() == Some("before"), "the register holds {holds:?}");
     Ok(evidence! { "register": holds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_race_that_nobody_ran_is_not_tried() {
+        assert!(matches!(tried(400, 0), Err(Stop::NotTried(_))));
+        assert!(tried(20, 1).is_ok());
+    }
 }

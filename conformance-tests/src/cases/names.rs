@@ -1,7 +1,7 @@
 //! Names: whatever is allowed works, and no two of them are the same.
 
 use super::{Case, case};
-use crate::context::{CaseResult, Stage, Stop, acquire, ensure, evidence, is_held, release};
+use crate::context::{CaseResult, Stage, Stop, acquire, ensure, evidence, is_held, release, renew};
 use crate::judge::Rule;
 use lease_core::{LeaseBackend, ResourceName};
 
@@ -12,7 +12,7 @@ pub(super) const CASES: &[Case] = &[
         Rule::Core,
         "names/distinct",
         "No two names share a record, whatever they contain.",
-        "Names that differ in case, in one space, in a prefix, in braces, quotes, wildcards, slashes, percent signs or in Unicode form are all held at the same time. Then every second one is released; the others must stay held, and each must show its own name."
+        "Names that differ in case, in one space, in a prefix, in braces, quotes, wildcards, slashes, percent signs or in Unicode form are all held at the same time. Then every second one is released; the others must stay held, each must show its own name, and be renewed as the same grant."
     ),
     case!(
         Together,
@@ -115,7 +115,9 @@ async fn distinct(stage: Stage) -> CaseResult {
             let shown = held.ok_or_else(|| Stop::Refuted(format!("{name} is held and looks free")))?;
             ensure!(shown.resource == *name, "{name} shows the record of {}", shown.resource);
             ensure!(is_held(&a, name, stage.run.long()).await?, "{name} was granted twice");
-            release(&b, lease).await?;
+            let renewed = renew(&b, lease).await?;
+            ensure!(renewed.token() == lease.token(), "a renewal of {name} changed {lease:?} into {renewed:?}");
+            release(&b, &renewed).await?;
         }
     }
     Ok(evidence! { "names": NASTY.len() })

@@ -36,6 +36,14 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         Together,
+        operations::force_release_swept,
+        Rule::Core,
+        "cancel/force-release-swept",
+        "A force-release that is dropped, at whichever await, can be repeated, ends no other grant, and the client stays right.",
+        "As `cancel/acquire-swept`. After each drop the repeat of the order says `Ended` or `NotHeld`, the broken grant cannot be renewed and the resource is free; or nothing is done, and the grant ends with its TTL at the latest."
+    ),
+    case!(
+        Together,
         operations::abandon_swept,
         Rule::Core,
         "cancel/abandon-swept",

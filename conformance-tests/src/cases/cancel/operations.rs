@@ -2,8 +2,9 @@
 
 use super::sweep::{Point, Sweep};
 use crate::cases::answers::{is_of, unused};
-use crate::context::{CaseResult, Stage, Stop, acquire, acquire_with, ensure, refute, release, renew};
-use lease_core::{Acquisition, LeaseBackend, Release, Renewal};
+use crate::cases::force::order_for;
+use crate::context::{CaseResult, Stage, Stop, acquire, acquire_with, ensure, refute, release, renew, token};
+use lease_core::{Acquisition, Forced, LeaseBackend, Release, Renewal};
 
 pub(super) async fn acquire_swept(stage: Stage) -> CaseResult {
     let mut sweep = Sweep::new(stage).await?;
@@ -83,6 +84,38 @@ pub(super) async fn release_swept(stage: Stage) -> CaseResult {
                 matches!(repeat, Release::Released | Release::EndedCauseUnknown),
                 "the repeat of a dropped release was answered by {repeat:?}"
             );
+            sweep.takes(lease.resource()).await?;
+        }
+        if !sweep.goes_on(answer.is_none()).await? {
+            break;
+        }
+    }
+    sweep.end().await
+}
+
+pub(super) async fn force_release_swept(stage: Stage) -> CaseResult {
+    let mut sweep = Sweep::new(stage).await?;
+    for point in Point::all() {
+        let lease = acquire_with(&sweep.other, &sweep.attempt(point)?).await?;
+        token(&lease)?;
+        let order = order_for(&lease)?;
+        let client = sweep.client.clone();
+        let answer = point.drop(client.force_release(&order)).await;
+        match &answer {
+            None | Some(Ok(Forced::Ended)) => {}
+            Some(Ok(Forced::NotHeld)) if point.by_ttl => {}
+            Some(other) => refute!("the force-release of a live grant was answered by {other:?}"),
+        }
+        if point.by_ttl {
+            sweep.leave(lease.resource());
+        } else {
+            let repeat = sweep.other.force_release(&order).await?;
+            ensure!(
+                matches!(repeat, Forced::Ended | Forced::NotHeld),
+                "the repeat of a dropped force-release was answered by {repeat:?}"
+            );
+            let renewal = sweep.other.renew(&lease).await?;
+            ensure!(matches!(renewal, Renewal::Lost(_)), "a grant that was ended by force was renewed: {renewal:?}");
             sweep.takes(lease.resource()).await?;
         }
         if !sweep.goes_on(answer.is_none()).await? {

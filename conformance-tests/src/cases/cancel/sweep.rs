@@ -54,6 +54,20 @@ impl Point {
     }
 }
 
+/// So many variants in a row that were over before they could be dropped end a sweep.
+const VARIANTS: u32 = 4;
+
+/// A sweep that dropped nothing has shown nothing, and one that did not reach the operation's end has not shown it all.
+fn is_whole(dropped: u32, over: u32) -> Result<(), Stop> {
+    if dropped == 0 {
+        return Err(Stop::NotTried("the sweep ended without a point at which anything was dropped".into()));
+    }
+    if over < VARIANTS {
+        return Err(Stop::NotTried(format!("after {POLLS} polls the operation has no end: the sweep is not whole")));
+    }
+    Ok(())
+}
+
 /// A sweep over the points of one operation by one client.
 pub(super) struct Sweep {
     pub(super) stage: Stage,
@@ -108,7 +122,7 @@ impl Sweep {
         } else {
             self.over = self.over.saturating_add(1);
         }
-        Ok(self.over < 4)
+        Ok(self.over < VARIANTS)
     }
 
     /// Ends the sweep: what was left to its TTL ends with it, and nothing has come back to what was cleaned up.
@@ -125,6 +139,7 @@ impl Sweep {
             let seen = self.other.inspect(resource).await?.held;
             ensure!(seen.is_none(), "a dropped call made a grant after it had been cleaned up: {seen:?}");
         }
+        is_whole(self.dropped, self.over)?;
         Ok(self.evidence(longest, granted))
     }
 
@@ -136,5 +151,17 @@ impl Sweep {
             "granted_ttl_ms": millis(granted),
             "all_free_after_ms": millis(longest),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_of_nothing_or_without_an_end_is_not_tried() {
+        assert!(matches!(is_whole(0, VARIANTS), Err(Stop::NotTried(_))));
+        assert!(matches!(is_whole(POLLS * VARIANTS, 0), Err(Stop::NotTried(_))));
+        assert!(is_whole(1, VARIANTS).is_ok());
     }
 }

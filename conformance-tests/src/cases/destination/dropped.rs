@@ -3,7 +3,7 @@
 use super::{AtPlace, authority, holds, is_stale, refuses, token};
 use crate::cases::cancel::polled;
 use crate::cases::{Case, case};
-use crate::context::{CaseResult, ensure, evidence};
+use crate::context::{CaseResult, Stop, ensure, evidence};
 use crate::judge::Rule;
 use lease_core::{GuardedDestination, ResourceName};
 use std::future::poll_fn;
@@ -63,6 +63,9 @@ async fn swept(at: AtPlace) -> CaseResult {
         if over == 2 {
             break;
         }
+    }
+    if dropped == 0 {
+        return Err(Stop::NotTried("the sweep ended without a point at which a write was dropped".into()));
     }
     for resource in &resources {
         holds(&other, resource, Some("by another"), &third).await?;

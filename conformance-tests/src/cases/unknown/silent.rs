@@ -1,6 +1,7 @@
 //! A peer that accepts everything and never answers.
 
 use super::ground::{Ground, short};
+use crate::cases::force::order_for;
 use crate::cases::{Case, case};
 use crate::context::{
     CaseResult, Evidence, Stage, Stop, acquire, ensure, evidence, millis, now, refute, release, renew,
@@ -29,16 +30,31 @@ pub(super) enum Call {
     Acquire,
     Renew,
     Release,
+    ForceRelease,
     Abandon,
     Inspect,
     List,
     CleanUp,
 }
 
+impl Call {
+    /// All that a backend has.
+    const ALL: [Self; 8] = [
+        Self::Acquire,
+        Self::Renew,
+        Self::Release,
+        Self::ForceRelease,
+        Self::Abandon,
+        Self::Inspect,
+        Self::List,
+        Self::CleanUp,
+    ];
+}
+
 async fn every_call_ends(stage: Stage) -> CaseResult {
     let ground = Ground::of(stage, CALL).await?;
     let mut evidence = evidence! { "path": ground.path().kind(), "call_timeout_ms": millis(CALL) };
-    for call in [Call::Acquire, Call::Renew, Call::Release, Call::Abandon, Call::Inspect, Call::List, Call::CleanUp] {
+    for call in Call::ALL {
         evidence.extend(silent(&ground, call).await?);
     }
     Ok(evidence)
@@ -104,6 +120,7 @@ pub(super) async fn carry_out(
         Call::Acquire => client.acquire(attempt).await.map(drop),
         Call::Renew => client.renew(lease).await.map(drop),
         Call::Release => client.release(lease).await.map(drop),
+        Call::ForceRelease => client.force_release(&order_for(lease)?).await.map(drop),
         Call::Abandon => client.abandon(attempt).await,
         Call::Inspect => client.inspect(resource).await.map(drop),
         Call::List => client.list("", None, 10).await.map(drop),

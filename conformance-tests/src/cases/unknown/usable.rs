@@ -2,6 +2,7 @@
 
 use super::ground::{Ground, POINTS, Point, RECOVERY, Tally, from_the_way};
 use crate::cases::answers::{Amiss, right};
+use crate::cases::force::order_for;
 use crate::context::{CaseResult, Stage, Stop, acquire, ensure, now, pause_for};
 use crate::faults::OnceFault;
 use lease_core::{Attempt, LeaseBackend, LeaseError};
@@ -24,6 +25,7 @@ enum Call {
     Acquire,
     Renew,
     Release,
+    ForceRelease,
     Inspect,
 }
 
@@ -31,7 +33,7 @@ pub(super) async fn afterwards(stage: Stage) -> CaseResult {
     let ground = Ground::of(stage, CALL).await?;
     let (mut tally, mut most) = (Tally::default(), 0);
     for fault in FAULTS {
-        for call in [Call::Acquire, Call::Renew, Call::Release, Call::Inspect] {
+        for call in [Call::Acquire, Call::Renew, Call::Release, Call::ForceRelease, Call::Inspect] {
             for passed in 0..POINTS {
                 let Some(failures) = point(&ground, fault, call, passed, &mut tally).await? else { break };
                 tally.goes_on(&Point::Met);
@@ -60,6 +62,7 @@ async fn point(
         Call::Acquire => client.acquire(&attempt).await.map(drop),
         Call::Renew => client.renew(&lease).await.map(drop),
         Call::Release => client.release(&lease).await.map(drop),
+        Call::ForceRelease => client.force_release(&order_for(&lease)?).await.map(drop),
         Call::Inspect => client.inspect(lease.resource()).await.map(drop),
     };
     if !ground.heal() {
