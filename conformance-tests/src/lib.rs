@@ -30,6 +30,7 @@ pub mod soak;
 pub mod subject;
 mod suite;
 pub mod survival;
+mod task;
 pub mod timeline;
 mod trials;
 pub mod worker;

@@ -7,6 +7,7 @@ use crate::history;
 use crate::judge::{Observed, Rule, judge};
 use crate::report::Cell;
 use crate::subject::Place;
+use crate::task::Task;
 use crate::timeline::Timeline;
 use lease_core::Claims;
 use std::sync::Arc;
@@ -176,15 +177,10 @@ async fn caught(
     stage: &Stage,
     trial: impl Future<Output = Result<Evidence, Stop>> + Send + 'static,
 ) -> Result<Evidence, Stop> {
-    let task = tokio::spawn(trial);
-    let abort = task.abort_handle();
-    let result = match tokio::time::timeout(run.patience(), task).await {
+    let result = match tokio::time::timeout(run.patience(), Task::spawn(trial)).await {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => Err(Stop::Refuted(format!("a panic: {}", panic_text(error)))),
-        Err(_) => {
-            abort.abort();
-            Err(Stop::Refuted(format!("the case did not end within {:?}", run.patience())))
-        }
+        Err(_) => Err(Stop::Refuted(format!("the case did not end within {:?}", run.patience()))),
     };
     match (result, history::violations(&stage.recorder.events()).into_iter().next()) {
         (Err(Stop::Refuted(finding)), Some(violation)) => {

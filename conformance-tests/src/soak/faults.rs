@@ -85,9 +85,12 @@ pub(super) async fn make(
     let witness = match step.kind {
         Kind::ServerFrozen => {
             let server = soak.subject.server().ok_or("the server is gone")?;
-            let pid = on_server(Arc::clone(&server), |server| server.pause()).await?;
+            let frozen = Frozen(Some(Arc::clone(&server)));
+            let pausing = on_server(Arc::clone(&server), move |server| Ok((server.pause()?, frozen)));
+            let (pid, mut frozen) = pausing.await?;
             tokio::time::sleep(step.lasts).await;
             on_server(server, |server| server.resume()).await?;
+            frozen.0 = None;
             Some(format!("pid {pid} for {} ms", step.lasts.as_millis()))
         }
         Kind::ServerKilled => {
@@ -113,6 +116,19 @@ pub(super) async fn make(
     };
     done.note(step.kind, witness);
     Ok(())
+}
+
+/// A server that is stopped, and is resumed when the soak is given up in the middle. It comes out of the call that stops the server, so that
+/// one which nobody waits for any more undoes itself.
+struct Frozen(Option<Arc<dyn ServerControl>>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0 {
+            // Nobody is left to be told that it failed.
+            drop(server.resume());
+        }
+    }
 }
 
 async fn on_member(member: &mut Member, step: &Step) -> Result<Option<String>, String> {

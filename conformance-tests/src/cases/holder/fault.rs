@@ -5,7 +5,7 @@ use crate::faults::{FaultBench, HandEdit, OnceFault};
 use crate::subject::{ServerControl, Subject};
 use crate::worker::Worker;
 use lease_core::{BootInstant, ResourceName};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A kind of trouble.
@@ -64,12 +64,63 @@ impl Kind {
     }
 }
 
+/// What is to be done to a server whose trouble has not ended yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Undo {
+    #[default]
+    Nothing,
+    Resume,
+    Start,
+    /// The case is gone, and nothing more may be begun.
+    Over,
+}
+
+/// Ends the trouble of a case that ended in its middle, by a finding, a panic or because the run was given up: a server that was there before
+/// must not stay stopped, nor a path closed.
+#[derive(Debug)]
+pub(super) struct Aftermath {
+    bench: Arc<dyn FaultBench>,
+    server: Option<Arc<dyn ServerControl>>,
+    undo: Arc<Mutex<Undo>>,
+}
+
+impl Aftermath {
+    pub(super) fn of(bench: Arc<dyn FaultBench>, server: Option<Arc<dyn ServerControl>>) -> Self {
+        Self { bench, server, undo: Arc::default() }
+    }
+
+    /// The trouble that it will end.
+    pub(super) fn trouble(&self, kind: Kind, edit: Option<Arc<dyn HandEdit>>) -> Trouble<'_> {
+        Trouble { kind, aftermath: self, edit }
+    }
+}
+
+impl Drop for Aftermath {
+    fn drop(&mut self) {
+        self.bench.path().heal();
+        // Whoever is just stopping the server is waited for.
+        let undo = std::mem::replace(&mut *lock(&self.undo), Undo::Over);
+        if let Some(server) = &self.server {
+            // Nobody is left to be told that it failed; the next case that needs the server says so.
+            match undo {
+                Undo::Resume => drop(server.resume()),
+                Undo::Start => drop(server.start()),
+                Undo::Nothing | Undo::Over => {}
+            }
+        }
+    }
+}
+
+/// A panic under the lock leaves a whole value.
+fn lock(undo: &Mutex<Undo>) -> MutexGuard<'_, Undo> {
+    undo.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What makes trouble, for one worker.
 pub(super) struct Trouble<'a> {
-    pub(super) kind: Kind,
-    pub(super) bench: &'a Arc<dyn FaultBench>,
-    pub(super) server: Option<Arc<dyn ServerControl>>,
-    pub(super) edit: Option<Arc<dyn HandEdit>>,
+    kind: Kind,
+    aftermath: &'a Aftermath,
+    edit: Option<Arc<dyn HandEdit>>,
 }
 
 impl Trouble<'_> {
@@ -82,16 +133,16 @@ impl Trouble<'_> {
         let mut begun = now();
         let witness = match self.kind {
             Kind::BlackHole => {
-                self.bench.path().black_hole(true);
-                self.bench.path().kind().to_owned()
+                self.aftermath.bench.path().black_hole(true);
+                self.aftermath.bench.path().kind().to_owned()
             }
             Kind::CutAndRefused => {
-                self.bench.path().refuse(true);
-                self.bench.path().cut();
-                self.bench.path().kind().to_owned()
+                self.aftermath.bench.path().refuse(true);
+                self.aftermath.bench.path().cut();
+                self.aftermath.bench.path().kind().to_owned()
             }
             Kind::ReplyStalled => {
-                self.bench.path().once(OnceFault::ReplySwallowed);
+                self.aftermath.bench.path().once(OnceFault::ReplySwallowed);
                 self.has_met_a_request().await?;
                 begun = now();
                 "one reply swallowed".to_owned()
@@ -104,8 +155,8 @@ impl Trouble<'_> {
                 }
                 format!("{} records deleted", names.len())
             }
-            Kind::ServerFrozen => self.on_server(|server| server.pause().map(|pid| format!("pid {pid}"))).await?,
-            Kind::ServerKilled => self.on_server(|server| server.kill().map(|pid| format!("pid {pid}"))).await?,
+            Kind::ServerFrozen => self.begin_on_server(Undo::Resume, |server| server.pause()).await?,
+            Kind::ServerKilled => self.begin_on_server(Undo::Start, |server| server.kill()).await?,
         };
         Ok((begun, witness))
     }
@@ -113,12 +164,12 @@ impl Trouble<'_> {
     /// Ends it; returns when everything is as before.
     pub(super) async fn end(&self, worker: &mut Worker) -> Result<(), Stop> {
         match self.kind {
-            Kind::BlackHole => self.bench.path().black_hole(false),
-            Kind::CutAndRefused | Kind::ReplyStalled => self.bench.path().heal(),
+            Kind::BlackHole => self.aftermath.bench.path().black_hole(false),
+            Kind::CutAndRefused | Kind::ReplyStalled => self.aftermath.bench.path().heal(),
             Kind::WorkerStopped | Kind::RuntimeBlocked => worker.resume().map_err(Stop::NotTried)?,
             Kind::RecordDeleted => {}
-            Kind::ServerFrozen => self.on_server(|server| server.resume().map(|()| String::new())).await.map(drop)?,
-            Kind::ServerKilled => self.on_server(|server| server.start().map(|_| String::new())).await.map(drop)?,
+            Kind::ServerFrozen => self.on_server(Undo::Nothing, |server| server.resume()).await?,
+            Kind::ServerKilled => self.on_server(Undo::Nothing, |server| server.start().map(drop)).await?,
         }
         Ok(())
     }
@@ -126,7 +177,7 @@ impl Trouble<'_> {
     /// Only renewals send anything, so the next request is one, or the part of one.
     async fn has_met_a_request(&self) -> Result<(), Stop> {
         let end = now().saturating_add(Duration::from_secs(30));
-        while !self.bench.path().happened() {
+        while !self.aftermath.bench.path().happened() {
             if now() >= end {
                 return Err(Stop::NotTried("no renewal was sent within 30 s".into()));
             }
@@ -135,13 +186,130 @@ impl Trouble<'_> {
         Ok(())
     }
 
-    /// Signals and restarts block, so not on the runtime.
-    async fn on_server(
+    /// Begins trouble; returns the witness.
+    async fn begin_on_server(
         &self,
-        work: impl FnOnce(&dyn ServerControl) -> Result<String, String> + Send + 'static,
+        undo: Undo,
+        work: impl FnOnce(&dyn ServerControl) -> Result<u32, String> + Send + 'static,
     ) -> Result<String, Stop> {
-        let server = self.server.clone().ok_or_else(|| Stop::NotTried("no hands on the server".into()))?;
-        let done = tokio::task::spawn_blocking(move || work(server.as_ref())).await;
+        self.on_server(undo, work).await.map(|pid| format!("pid {pid}"))
+    }
+
+    /// Signals and restarts block, so not on the runtime. Afterwards `undo` is what is left to be done.
+    async fn on_server<T: Send + 'static>(
+        &self,
+        undo: Undo,
+        work: impl FnOnce(&dyn ServerControl) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, Stop> {
+        let server = self.aftermath.server.clone().ok_or_else(|| Stop::NotTried("no hands on the server".into()))?;
+        let to_undo = Arc::clone(&self.aftermath.undo);
+        let done = tokio::task::spawn_blocking(move || {
+            let mut to_undo = lock(&to_undo);
+            if *to_undo == Undo::Over {
+                return Err("its case is over".to_owned());
+            }
+            // Before it is begun, since it may fail half-way.
+            if undo != Undo::Nothing {
+                *to_undo = undo;
+            }
+            let done = work(server.as_ref())?;
+            *to_undo = undo;
+            Ok(done)
+        });
+        let done = done.await;
         done.map_err(|e| Stop::NotTried(format!("the server's control panicked: {e}")))?.map_err(Stop::NotTried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::at_calls;
+    use lease_core::memory::{MemoryBackend, MemoryStore};
+
+    /// Notes what is done to it.
+    #[derive(Debug, Default)]
+    struct Noted(Mutex<Vec<&'static str>>);
+
+    impl Noted {
+        fn note(&self, what: &'static str) -> Result<u32, String> {
+            self.0.lock().unwrap().push(what);
+            Ok(1)
+        }
+    }
+
+    impl ServerControl for Noted {
+        fn kill_and_restart(&self) -> Result<(u32, u32), String> {
+            Err("not here".into())
+        }
+
+        fn pause(&self) -> Result<u32, String> {
+            self.note("pause")
+        }
+
+        fn resume(&self) -> Result<(), String> {
+            self.note("resume").map(drop)
+        }
+
+        fn can_be_down(&self) -> bool {
+            true
+        }
+
+        fn kill(&self) -> Result<u32, String> {
+            self.note("kill")
+        }
+
+        fn start(&self) -> Result<u32, String> {
+            self.note("start")
+        }
+    }
+
+    fn scene() -> (Arc<Noted>, Aftermath) {
+        let client = Arc::new(MemoryBackend::on(MemoryStore::new().unwrap()));
+        let bench = at_calls(client, Duration::from_mins(1));
+        let server = Arc::new(Noted::default());
+        (Arc::clone(&server), Aftermath::of(bench, Some(server)))
+    }
+
+    #[tokio::test]
+    async fn a_case_that_ends_in_the_middle_leaves_no_server_stopped_and_no_path_closed() {
+        for (undo, expected) in [(Undo::Resume, ["pause", "resume"]), (Undo::Start, ["kill", "start"])] {
+            let (server, aftermath) = scene();
+            let trouble = aftermath.trouble(Kind::ServerFrozen, None);
+            let begin =
+                move |server: &dyn ServerControl| if undo == Undo::Resume { server.pause() } else { server.kill() };
+            trouble.begin_on_server(undo, begin).await.unwrap();
+            let bench = Arc::clone(&aftermath.bench);
+            bench.path().black_hole(true);
+            let client = bench.client().await.unwrap();
+            let asking = tokio::spawn(async move { client.inspect(&ResourceName::parse("r").unwrap()).await });
+            while bench.path().counts().0 == 0 {
+                tokio::task::yield_now().await;
+            }
+            // Also by a panic.
+            let panics = tokio::spawn(async move {
+                let _aftermath = aftermath;
+                panic!("as a case may");
+            });
+            assert!(panics.await.unwrap_err().is_panic());
+            assert_eq!(*server.0.lock().unwrap(), expected);
+            // What was swallowed is cut, long before its limit; and what comes next passes.
+            let reason = asking.await.unwrap().unwrap_err().to_string();
+            assert!(reason.contains("black hole"), "{reason}");
+            let client = bench.client().await.unwrap();
+            client.inspect(&ResourceName::parse("r").unwrap()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn trouble_that_was_ended_is_not_ended_again_and_none_begins_behind_its_case() {
+        let (server, aftermath) = scene();
+        let trouble = aftermath.trouble(Kind::ServerFrozen, None);
+        trouble.begin_on_server(Undo::Resume, |server| server.pause()).await.unwrap();
+        trouble.on_server(Undo::Nothing, |server| server.resume()).await.unwrap();
+        *lock(&aftermath.undo) = Undo::Over;
+        assert!(trouble.begin_on_server(Undo::Resume, |server| server.pause()).await.is_err());
+        drop(aftermath);
+        assert_eq!(*server.0.lock().unwrap(), ["pause", "resume"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Several holders in one worker, all in the same trouble.
 
-use super::fault::{Kind, Trouble};
+use super::fault::{Aftermath, Kind, Trouble};
 use crate::context::{Here, Stage, Stop, millis, now, pause_for};
 use crate::faults::FaultBench;
 use crate::subject::{Opener, PlainWriter, TestDestination};
@@ -21,7 +21,7 @@ pub(super) struct Group {
     pub(super) ttl: Ttl,
     pub(super) names: Vec<ResourceName>,
     pub(super) worker: Worker,
-    bench: Arc<dyn FaultBench>,
+    aftermath: Aftermath,
 }
 
 impl Group {
@@ -31,7 +31,8 @@ impl Group {
         let bench = bench.ok_or_else(|| Stop::NotTried("the subject has no path that can be disturbed".into()))?;
         let bench = bench.map_err(|e| Stop::NotTried(format!("the disturbed path is not there: {e}")))?;
         let worker = worker(stage, kind, &bench).await.map_err(Stop::NotTried)?;
-        let mut group = Self { kind, ttl, names: Vec::new(), worker, bench };
+        let aftermath = Aftermath::of(bench, stage.run.subject.server());
+        let mut group = Self { kind, ttl, names: Vec::new(), worker, aftermath };
         group.hold(stage, count).await?;
         Ok(group)
     }
@@ -65,9 +66,7 @@ impl Group {
 
     /// Begins and ends the trouble through one borrow of the worker.
     pub(super) fn parts(&mut self, stage: &Stage) -> (Trouble<'_>, &mut Worker, &[ResourceName]) {
-        let subject = &stage.run.subject;
-        let trouble =
-            Trouble { kind: self.kind, bench: &self.bench, server: subject.server(), edit: subject.hand_edit() };
+        let trouble = self.aftermath.trouble(self.kind, stage.run.subject.hand_edit());
         (trouble, &mut self.worker, &self.names)
     }
 

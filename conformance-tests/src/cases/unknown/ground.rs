@@ -23,6 +23,13 @@ pub(super) struct Ground {
     bench: Arc<dyn FaultBench>,
 }
 
+/// No fault outlives its case, however that ends: the path may be one that others use, and the store one that was there before.
+impl Drop for Ground {
+    fn drop(&mut self) {
+        self.bench.path().heal();
+    }
+}
+
 impl Ground {
     pub(super) async fn of(stage: Stage, call_timeout: Duration) -> Result<Self, Stop> {
         let making = tokio::time::timeout(CONNECTING, stage.run.subject.fault_bench(call_timeout));

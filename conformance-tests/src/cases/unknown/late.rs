@@ -5,9 +5,9 @@ use crate::context::{
     CaseResult, Stage, Stop, acquire, acquire_when_free, ensure, now, part, pause_for, refute, release, until_free,
 };
 use crate::faults::OnceFault;
+use crate::task::Task;
 use lease_core::{Acquisition, Attempt, LeaseBackend, Renewal, Ttl};
 use std::time::Duration;
-use tokio::task::JoinHandle;
 
 const HELD: OnceFault = OnceFault::ReplyHeld;
 
@@ -31,7 +31,7 @@ async fn point(ground: &Ground, passed: u32, tally: &mut Tally) -> Result<Point,
     let client = ground.client().await?;
     let attempt = Attempt::new(ground.name()?, short)?;
     ground.path().once_after(passed, HELD);
-    let call = tokio::spawn({
+    let call = Task::spawn({
         let (client, attempt) = (client.clone(), attempt.clone());
         async move { client.acquire(&attempt).await }
     });
@@ -70,7 +70,7 @@ async fn point(ground: &Ground, passed: u32, tally: &mut Tally) -> Result<Point,
 }
 
 /// Waits until the call has met the fault, or has ended; whether it has met it.
-async fn met<T>(ground: &Ground, call: &JoinHandle<T>) -> Result<bool, Stop> {
+async fn met<T>(ground: &Ground, call: &Task<T>) -> Result<bool, Stop> {
     let end = now().saturating_add(RECOVERY);
     while !ground.path().happened() && !call.is_finished() {
         ensure!(now() < end, "a call neither ended nor sent anything within {RECOVERY:?}");
@@ -104,7 +104,7 @@ async fn late_renewal(
     let client = ground.client().await?;
     let lease = acquire(&ground.observer, &ground.name()?, ttl).await?;
     ground.path().once_after(passed, HELD);
-    let call = tokio::spawn({
+    let call = Task::spawn({
         let (client, lease) = (client.clone(), lease.clone());
         async move { client.renew(&lease).await }
     });
