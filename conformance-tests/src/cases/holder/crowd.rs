@@ -11,6 +11,8 @@ use tokio::task::JoinSet;
 const MANY: usize = 10_000;
 /// How many are timed, to decide how many there are: fewer where that is slow, so that the case does not take minutes.
 const PROBE: usize = 200;
+/// Fewer than these show nothing of a crowd.
+const LEAST: usize = MANY / 10;
 /// How many are acquired at the same time.
 const AT_ONCE: usize = 50;
 /// What a process may have more of with ten thousand guards than with none: connections of a pool, and their tasks.
@@ -30,11 +32,7 @@ pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
     let probing = now();
     guards.extend(acquire(&stage, &keeper, PROBE, 2 * PROBE).await?);
     let probed = now().saturating_since(probing);
-    let count = match millis(probed) {
-        0..400 => MANY,
-        400..800 => MANY / 2,
-        _ => MANY / 10,
-    };
+    let count = how_many(probed)?;
     guards.extend(acquire(&stage, &keeper, 2 * PROBE, count).await?);
     let acquired = now().saturating_since(begun);
     let mut rounds = Vec::new();
@@ -52,6 +50,8 @@ pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
     while shifted.counts.releases() < all && now().saturating_since(begun) < Duration::from_mins(1) {
         pause_for(Duration::from_millis(10)).await;
     }
+    let released = shifted.counts.releases();
+    ensure!(released == all, "{count} guards were dropped, and their leases were released {released} times");
     Ok(evidence! {
         "guards_at_once": count,
         "fewer_because": (count < MANY).then(|| format!("{PROBE} grants took {} ms", millis(probed))),
@@ -59,8 +59,18 @@ pub(super) async fn ten_thousand(stage: Stage) -> CaseResult {
         "tasks_at_rest": at_rest.tasks,
         "connections_at_rest": at_rest.sockets,
         "renewal_rounds": rounds,
-        "released": shifted.counts.releases(),
+        "released": released,
     })
+}
+
+/// How many guards there are, by how long [`PROBE`] grants took. Where even the fewest would take minutes, they would be no crowd.
+fn how_many(probed: Duration) -> Result<usize, Stop> {
+    match millis(probed) {
+        0..400 => Ok(MANY),
+        400..800 => Ok(MANY / 2),
+        800..8_000 => Ok(LEAST),
+        took => Err(Stop::NotTried(format!("{PROBE} grants took {took} ms, so not even {LEAST} guards can be tried"))),
+    }
 }
 
 /// Guards number `from` to `to`.
@@ -152,5 +162,17 @@ impl Load {
     fn more_than(self, before: Self) -> Self {
         let sockets = self.sockets.zip(before.sockets).map(|(now, before)| now.saturating_sub(before));
         Self { tasks: self.tasks.saturating_sub(before.tasks), sockets }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_store_has_fewer_guards_and_a_very_slow_one_none() {
+        let after = |ms| how_many(Duration::from_millis(ms)).ok();
+        assert_eq!([0, 399, 400, 800, 7_999].map(after), [MANY, MANY, MANY / 2, LEAST, LEAST].map(Some));
+        assert!(matches!(how_many(Duration::from_secs(8)), Err(Stop::NotTried(_))));
     }
 }

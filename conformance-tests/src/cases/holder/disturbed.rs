@@ -2,123 +2,17 @@
 
 use super::fault::Kind;
 use super::group::Group;
+use super::many::{Told, all, over_all, ttl};
 use crate::context::{
-    CaseResult, Evidence, Stage, Stop, acquire_when_free, ensure, evidence, millis, now, part, pause_for, release,
-    renew,
+    CaseResult, Stage, Stop, acquire_when_free, ensure, evidence, millis, now, part, pause_for, release, renew,
 };
 use crate::figures;
 use crate::history::Recorded;
+use crate::task::Task;
 use crate::worker::Seen;
 use lease_core::{BootInstant, Lease, LeaseBackend as _, ResourceName, Ttl};
 use serde_json::{Value, json};
 use std::time::Duration;
-
-/// How many holders there are, at least.
-const HOLDERS: u32 = 20;
-
-/// The kinds that can be tried here, those that can be tried together first; and why the others cannot.
-async fn kinds(stage: &Stage, without: &[Kind]) -> (Vec<Vec<Kind>>, Vec<String>) {
-    let subject = &stage.run.subject;
-    let (mut can_freeze, mut can_kill) = (false, false);
-    if let Some(server) = subject.server() {
-        can_kill = server.can_be_down();
-        let paused = tokio::task::spawn_blocking(move || server.pause().and_then(|_| server.resume())).await;
-        can_freeze = paused.is_ok_and(|paused| paused.is_ok());
-    }
-    let (mut together, mut alone, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    for kind in Kind::ALL.into_iter().filter(|kind| !without.contains(kind)) {
-        match kind.missing(subject.as_ref(), can_freeze, can_freeze && can_kill) {
-            Some(reason) => missing.push(format!("{}: {reason}", kind.name())),
-            None if kind.hits_all() => alone.push(vec![kind]),
-            None => together.push(kind),
-        }
-    }
-    alone.insert(0, together);
-    (alone, missing)
-}
-
-/// How many holders each kind gets, so that there are `wanted` together.
-fn each(rounds: &[Vec<Kind>], wanted: u32) -> u32 {
-    let kinds = rounds.iter().map(Vec::len).sum::<usize>();
-    wanted.div_ceil(u32::try_from(kinds).unwrap_or(1).max(1))
-}
-
-fn ttl(stage: &Stage, wanted: Duration) -> Ttl {
-    let limits = stage.run.limits;
-    Ttl::parse(wanted.max(limits.min_ttl).min(limits.max_ttl)).unwrap_or_else(|_| stage.run.short())
-}
-
-/// What became of some holders of one kind.
-struct Told {
-    kind: Kind,
-    witness: String,
-    /// What was seen of those that can be judged.
-    evidence: Evidence,
-    counted: u32,
-    discarded: u32,
-}
-
-/// How often holders are added for those that cannot be judged.
-const PASSES: u32 = 3;
-
-/// Runs trials of every kind, those of a round at the same time, until there are enough holders that can be judged.
-async fn all<F>(
-    stage: &Stage,
-    without: &[Kind],
-    trial: impl Fn(Stage, Kind, u32) -> F,
-) -> Result<(Evidence, Vec<Told>), Stop>
-where
-    F: Future<Output = Result<Told, Stop>> + Send + 'static,
-{
-    let (rounds, missing) = kinds(stage, without).await;
-    let mut told: Vec<Told> = Vec::new();
-    let sum = |told: &[Told], of: fn(&Told) -> u32| told.iter().map(of).fold(0_u32, u32::saturating_add);
-    for _ in 0..PASSES {
-        let wanted = HOLDERS.saturating_sub(sum(&told, |told| told.counted));
-        if wanted == 0 {
-            break;
-        }
-        let count = each(&rounds, wanted);
-        for round in &rounds {
-            let start = |kind: &Kind| tokio::spawn(trial(stage.clone(), *kind, count));
-            let running: Vec<_> = round.iter().map(start).collect();
-            let mut ended = Vec::new();
-            for one in running {
-                ended.push(one.await.map_err(|e| Stop::Refuted(format!("a trial ended by itself: {e}")))?);
-            }
-            told.extend(ended.into_iter().collect::<Result<Vec<_>, Stop>>()?);
-        }
-    }
-    let (counted, discarded) = (sum(&told, |told| told.counted), sum(&told, |told| told.discarded));
-    if counted < HOLDERS {
-        return Err(Stop::NotTried(format!(
-            "the machine was too slow: only {counted} of {} holders can be judged",
-            counted.saturating_add(discarded)
-        )));
-    }
-    let kinds: Evidence = Kind::ALL.into_iter().filter_map(|kind| of_kind(&told, kind)).collect();
-    let seen = evidence! {
-        "holders": counted,
-        "holders_not_judged": discarded,
-        "kinds": kinds,
-        "kinds_not_tried": missing,
-    };
-    Ok((seen, told))
-}
-
-/// The figures of one kind.
-fn of_kind(told: &[Told], kind: Kind) -> Option<(String, Value)> {
-    let own: Vec<&Told> = told.iter().filter(|told| told.kind == kind).collect();
-    let witness = &own.last()?.witness;
-    let mut seen = figures::merged(own.iter().map(|told| &told.evidence));
-    seen.insert("witness".to_owned(), json!(witness));
-    Some((kind.name().to_owned(), json!(seen)))
-}
-
-/// The least or most of one figure over all kinds.
-fn over_all(told: &[Told], name: &str, choose: fn(u64, u64) -> u64) -> Option<u64> {
-    told.iter().filter_map(|told| told.evidence.get(name).and_then(Value::as_u64)).reduce(choose)
-}
 
 /// From the last permit to the answer that told the observer of its grant.
 const TO_NEXT_GRANT: &str = "least_time_from_last_permit_to_next_grant_us";
@@ -169,7 +63,7 @@ async fn lost(stage: Stage, kind: Kind, count: u32) -> Result<Told, Stop> {
     }
     let taking = names.iter().map(|name| take(stage.clone(), observer.clone(), name.clone(), ttl, granted));
     let mut taken = Vec::new();
-    for one in taking.map(tokio::spawn).collect::<Vec<_>>() {
+    for one in taking.map(Task::spawn).collect::<Vec<_>>() {
         taken.push(one.await.map_err(|e| Stop::Refuted(format!("the observer ended by itself: {e}")))??);
     }
     if !kind.hits_all() {

@@ -92,7 +92,7 @@ async fn until(scene: &mut Scene, name: &ResourceName, when: &str, enough: impl 
     loop {
         let taken = scene.taken(name).await?;
         let seen = scene.seen(LEASE).await?;
-        still_held(&seen, taken.as_ref(), scene.granted, when)?;
+        still_held(&seen, taken.as_ref(), (scene.granted, scene.slowest_ns()), when)?;
         if enough(&seen) {
             return Ok(());
         }
@@ -101,7 +101,12 @@ async fn until(scene: &mut Scene, name: &ResourceName, when: &str, enough: impl 
     }
 }
 
-fn still_held(seen: &Seen, taken: Option<&Taken>, granted: Duration, when: &str) -> Result<(), Stop> {
+fn still_held(
+    seen: &Seen,
+    taken: Option<&Taken>,
+    (granted, slowest_ns): (Duration, u64),
+    when: &str,
+) -> Result<(), Stop> {
     let most = nanos(granted);
     ensure!(
         seen.most_left_ns <= most,
@@ -111,10 +116,11 @@ fn still_held(seen: &Seen, taken: Option<&Taken>, granted: Duration, when: &str)
     let told_ns = seen.loss.as_ref().map(|loss| loss.told_ns);
     let ended = told_ns.into_iter().chain(taken.map(|taken| taken.returned_ns)).min();
     let Some(ended) = ended else { return Ok(()) };
-    // A machine that is busy with something else can cost a lease: at its deadline, not before.
+    // A machine that is busy with something else can cost a lease: at its deadline, not before, and where somebody else has seen that it is
+    // busy: the holder's thread that asks for permits, or a client whose wall clock nobody moves. That the holder's own renewals had no
+    // answer is no excuse: it is what a client does that reckons its time limits by the wall clock.
     let late = ended >= seen.earliest_deadline_ns();
-    let unresolved = seen.loss.as_ref().is_some_and(|loss| loss.cause == "unresolved");
-    if late && (unresolved || seen.longest_gap_ns > most / 4) {
+    if late && seen.longest_gap_ns.max(slowest_ns) > most / 4 {
         return Err(Stop::NotTried(format!("{when}: the machine was too slow to renew in time: {seen:?}")));
     }
     let and_who = taken.map_or_else(String::new, |taken| format!("; it was granted to {}", taken.by));
@@ -208,4 +214,44 @@ async fn ends_in_time(
         "lost_after_ms": loss.told_ns.saturating_sub(sent_ns) / 1_000_000,
         "free_after_ms": taken.returned_ns.saturating_sub(sent_ns) / 1_000_000,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::SeenLoss;
+
+    const GRANTED: Duration = Duration::from_secs(4);
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A holder whose last permit was good for two seconds from its second on, and that was lost then.
+    fn lost(cause: &str, told_ns: u64, longest_gap_ns: u64) -> Seen {
+        let loss = SeenLoss { cause: cause.into(), at_ns: told_ns, told_ns };
+        Seen {
+            permits: 9,
+            last_permit_ns: SECOND,
+            last_left_ns: 2 * SECOND,
+            last_deadline_ns: 3 * SECOND,
+            most_left_ns: 4 * SECOND,
+            loss: Some(loss),
+            longest_gap_ns,
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn only_a_busy_machine_that_others_saw_excuses_a_loss_at_the_deadline() {
+        let judged = |seen: &Seen, slowest_ns| still_held(seen, None, (GRANTED, slowest_ns), "a jump");
+        // Renewals without an answer, while the store answered everybody else.
+        for cause in ["unresolved", "expired"] {
+            assert!(matches!(judged(&lost(cause, 3 * SECOND, 1), 1), Err(Stop::Refuted(_))), "{cause}");
+            assert!(matches!(judged(&lost(cause, 3 * SECOND, 2 * SECOND), 1), Err(Stop::NotTried(_))), "{cause}");
+            assert!(matches!(judged(&lost(cause, 3 * SECOND, 1), 2 * SECOND), Err(Stop::NotTried(_))), "{cause}");
+            // Before the deadline nothing excuses it.
+            assert!(
+                matches!(judged(&lost(cause, 2 * SECOND, 2 * SECOND), 2 * SECOND), Err(Stop::Refuted(_))),
+                "{cause}"
+            );
+        }
+    }
 }

@@ -33,6 +33,8 @@ pub(super) struct Scene {
     /// How often the rivals with a worker's name have tried.
     tries: u64,
     last_token: Option<FencingToken>,
+    /// The longest that the store took to answer a client whose wall clock nobody moves.
+    slowest_ns: u64,
 }
 
 /// Who tries to get the lease while it is held.
@@ -79,7 +81,19 @@ impl Scene {
         let ttl = Ttl::parse(wanted.max(limits.min_ttl).min(limits.max_ttl))?;
         let granted = limits.granted_ttl(ttl)?;
         let clock = Arc::new(clock);
-        Ok(Self { stage, clock, holder, ttl, granted, rivals, ahead: 0, jumps: Vec::new(), tries: 0, last_token: None })
+        Ok(Self {
+            stage,
+            clock,
+            holder,
+            ttl,
+            granted,
+            rivals,
+            ahead: 0,
+            jumps: Vec::new(),
+            tries: 0,
+            last_token: None,
+            slowest_ns: 0,
+        })
     }
 
     /// Moves the holder's wall clock, and lets the holder witness it.
@@ -140,8 +154,11 @@ impl Scene {
         let long = self.stage.run.long();
         let (by, worker) = match &mut self.rivals {
             Rivals::Outside { here, ahead } => {
-                if let Acquisition::Acquired(lease) = here.acquire(&Attempt::new(name.clone(), long)?).await? {
-                    let returned_ns = now_ns();
+                let asked_ns = now_ns();
+                let answer = here.acquire(&Attempt::new(name.clone(), long)?).await?;
+                let returned_ns = now_ns();
+                self.slowest_ns = self.slowest_ns.max(returned_ns.saturating_sub(asked_ns));
+                if let Acquisition::Acquired(lease) = answer {
                     release(here, &lease).await?;
                     return Ok(Some(Taken { by: HERE, returned_ns, token: lease.token().cloned() }));
                 }
@@ -162,6 +179,11 @@ impl Scene {
             }
             other => Err(Stop::NotTried(format!("{by} acquires and is told {other:?}"))),
         }
+    }
+
+    /// The longest that the store took to answer this process, whose wall clock is not moved; zero where the store is in the holder's process.
+    pub(super) fn slowest_ns(&self) -> u64 {
+        self.slowest_ns
     }
 
     /// A rival takes the lease, which has to be free.
