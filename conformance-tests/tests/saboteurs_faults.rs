@@ -14,31 +14,10 @@
 mod flawed;
 mod toy;
 
+use flawed::caught::FLAWS;
 use flawed::{Flaw, FlawedSubject};
 use lease_conformance::{Cell, Suite, Verdict};
 use std::sync::Arc;
-
-/// The flaws, each with the cases that must catch it.
-#[rustfmt::skip]
-const FLAWS: &[(Flaw, &[&str])] = {
-    use Flaw::*;
-    &[
-        (DeadlineFromTheAnswer, &["unknown/acquire-reply-lost", "unknown/late-grant-is-no-success"]),
-        (DoubtIsForgotten, &["unknown/release-in-doubt-superseded"]),
-        (DownIsFree, &["unknown/outage-is-no-answer"]),
-        (DropSpoilsTheConnection, &["cancel/acquire-swept", "cancel/renew-swept", "cancel/release-swept", "cancel/abandon-swept", "cancel/keeper-acquire-swept"]),
-        (ExpiryComesLater, &["unknown/cut-acquire-ends-with-its-ttl"]),
-        (LateReplyAnswersNext, &["cancel/inspect-swept", "unknown/connection-usable-afterwards"]),
-        (NeverComesBack, &["unknown/outage-is-no-answer", "unknown/connection-usable-afterwards"]),
-        (RenewalFromTheAnswer, &["unknown/late-renewal-counts-from-its-send"]),
-        (RenewsWhatWasDropped, &["cancel/acquire-swept"]),
-        (SendsAnotherAttempt, &["unknown/acquire-reply-lost", "unknown/acquire-request-lost"]),
-        (UnknownHasNoEffect, &["unknown/acquire-reply-lost", "unknown/release-reply-lost", "unknown/short-form-gives-up"]),
-        (UnknownIsALoss, &["unknown/renew-reply-lost", "unknown/release-reply-lost", "unknown/release-request-lost"]),
-        (UnknownIsHeld, &["unknown/acquire-reply-lost", "unknown/acquire-request-lost", "unknown/delayed-acquire-after-abandon", "unknown/late-grant-is-no-success"]),
-        (WaitsForEver, &["unknown/silent-peer-every-call-ends"]),
-    ]
-};
 
 async fn run(flaw: Option<Flaw>, only: &[&str]) -> Vec<Cell> {
     let mut suite = Suite::new(Arc::new(FlawedSubject::new(flaw)));

@@ -1,7 +1,9 @@
 //! An adapter on the toy store that is wrong in one way about faults on the way or about dropped calls, or in none.
 
+pub mod caught;
+
 use crate::toy::Toy;
-use lease_conformance::faults::{FaultBench, FaultyPath, at_calls};
+use lease_conformance::faults::{FaultBench, FaultyPath, HandEdit, at_calls};
 use lease_conformance::subject::{PlainWriter, ServerControl, Subject};
 use lease_core::{
     Acquisition, Advice, Attempt, Authority, Claims, CleanUp, Description, Effect, ErrorKind, Fence, ForceRelease,
@@ -26,6 +28,10 @@ pub enum Flaw {
     DropSpoilsTheConnection,
     /// A grant is made without an end, and gets it by a second request.
     ExpiryComesLater,
+    /// A connection on which a force-release had no answer is never made again.
+    ForceNeverComesBack,
+    /// A force-release that had no answer is sent again and again.
+    ForceWaitsForEver,
     /// The reply that nobody waits for any more is taken for that to the next question.
     LateReplyAnswersNext,
     /// The connection is never made again.
@@ -83,6 +89,18 @@ impl Subject for FlawedSubject {
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
+    }
+
+    fn own_store_url(&self) -> Option<String> {
+        None
+    }
+
+    fn hand_edit(&self) -> Option<Arc<dyn HandEdit>> {
+        None
+    }
+
+    fn lives_in_process(&self) -> bool {
+        false
     }
 
     async fn fault_bench(&self, call_timeout: Duration) -> Option<Result<Arc<dyn FaultBench>, String>> {
@@ -146,15 +164,18 @@ impl Flawed {
             });
         }
         tokio::task::yield_now().await;
-        if self.is(Flaw::NeverComesBack) && self.lost.load(Ordering::SeqCst) {
+        if self.lost.load(Ordering::SeqCst) {
             let reason = "the connection is closed".to_owned();
             return Err(LeaseError::Connection { operation, reason, effect: Effect::None, source: None });
         }
         let mut answer = work().await;
-        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transport) {
+        let of_force = operation == Operation::ForceRelease;
+        let for_good = self.is(Flaw::NeverComesBack) || self.is(Flaw::ForceNeverComesBack) && of_force;
+        if for_good && answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transport) {
             self.lost.store(true, Ordering::SeqCst);
         }
-        while self.is(Flaw::WaitsForEver) && unknown(&answer) {
+        let waits = self.is(Flaw::WaitsForEver) || self.is(Flaw::ForceWaitsForEver) && of_force;
+        while waits && unknown(&answer) {
             answer = work().await;
         }
         self.busy.store(false, Ordering::SeqCst);

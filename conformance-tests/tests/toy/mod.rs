@@ -1,9 +1,11 @@
 //! A lease backend in memory with one guarantee broken, or none: the honest twin.
 
 mod breaks;
+pub mod caught;
 pub mod place;
 mod session;
 mod store;
+pub mod subject;
 
 pub use breaks::Break;
 
@@ -86,11 +88,21 @@ impl Toy {
     }
 
     fn listed(&self, record: &Record) -> Listed {
-        let holder = if self.is(Break::OwnerIsShown) { record.owner.reveal() } else { record.holder.clone() };
+        let holder = match self.broken {
+            Some(Break::OwnerIsShown) => record.owner.reveal(),
+            Some(Break::HolderIsNotShown) => "somebody".to_owned(),
+            _ => record.holder.clone(),
+        };
         let left = record.expires.saturating_since(now());
         Listed::new(record.name.clone(), holder, Some(record.value), left)
     }
 }
+
+/// The longest TTL.
+const LONGEST: Duration = Duration::from_hours(1);
+
+/// How long a step takes between a look and what is done after it.
+const BETWEEN: Duration = Duration::from_millis(3);
 
 fn now() -> BootInstant {
     SystemClock.now()
@@ -104,14 +116,23 @@ impl LeaseBackend for Toy {
 
     fn claims(&self) -> Claims {
         let other = self.is(Break::ClaimsTheOtherFence);
-        Claims::of(&[Claim::FencingToken, Claim::MintsAboveFloor, Claim::ListByPrefix, Claim::IdleNamesForgotten])
-            .and_if(!other, Claim::NativeFenceLiveOwner)
-            .and_if(other, Claim::NativeFenceMark)
+        Claims::of(&[
+            Claim::FencingToken,
+            Claim::MintsAboveFloor,
+            Claim::ListByPrefix,
+            Claim::IdleNamesForgotten,
+            Claim::LeaseSurvivesRestart,
+            Claim::TokenSurvivesRestart,
+        ])
+        .and_if(!other, Claim::NativeFenceLiveOwner)
+        .and_if(other, Claim::NativeFenceMark)
     }
 
     fn limits(&self) -> Limits {
         let millisecond = Duration::from_millis(1);
-        Limits::new(millisecond, Duration::from_hours(1), millisecond).with_call_timeout(Duration::from_millis(500))
+        let own = if self.is(Break::LimitsOfTheClient) { self.client } else { 0 };
+        let call_timeout = Duration::from_millis(500 + own);
+        Limits::new(millisecond, LONGEST, millisecond).with_call_timeout(call_timeout)
     }
 
     fn clock(&self) -> SharedClock {
@@ -148,7 +169,9 @@ impl LeaseBackend for Toy {
             tokio::spawn(std::future::pending::<()>());
         }
         let token = attempt.token(Authority::parse("toy:1:0")?, value)?;
-        let lease = Lease::granted(attempt, Some(token), ttl, sent, self.clock());
+        let token = (!self.is(Break::NoTokenAtAll)).then_some(token);
+        let late = if self.is(Break::DeadlineFarTooLate) { LONGEST } else { Duration::ZERO };
+        let lease = Lease::granted(attempt, token, ttl, sent.saturating_add(late), self.clock());
         if self.is(Break::FloorIsIgnored) {
             return Ok(Acquisition::Acquired(lease));
         }
@@ -167,8 +190,15 @@ impl LeaseBackend for Toy {
         let Some(record) = store.records.get_mut(&self.key(lease.resource())) else {
             return Ok(Renewal::Lost(LossReason::Gone));
         };
-        let live = self.is_live(record) || self.is(Break::RenewRecreates) && !record.released;
-        if !live {
+        let live = self.is_live(record)
+            || self.is(Break::RenewRecreates) && !record.released
+            || self.is(Break::RenewRevivesReleased) && record.released;
+        if self.is(Break::RenewTakesWhatIsFree) && record.released && record.owner != *lease.owner() {
+            (record.owner, record.released) = (*lease.owner(), false);
+            record.expires = now().saturating_add(ttl);
+            return Ok(Renewal::Renewed(lease.renewed(sent)));
+        }
+        if !live || self.is(Break::RenewsOnlyOnce) && record.renewed {
             return Ok(Renewal::Lost(LossReason::Expired));
         }
         if !self.owns(record, lease, Break::RenewWithoutOwner) {
@@ -177,7 +207,7 @@ impl LeaseBackend for Toy {
             }
             return Ok(Renewal::Lost(LossReason::Superseded));
         }
-        record.renewed = true;
+        (record.renewed, record.released) = (true, false);
         record.expires = if self.is(Break::RenewShortens) {
             now().saturating_add(ttl / 4)
         } else {
@@ -204,12 +234,18 @@ impl LeaseBackend for Toy {
             && !self.is(Break::ReleaseDoesNothing)
             && !(self.is(Break::ReleaseMissesRenewed) && record.renewed)
         {
-            ended = record.released || self.is_live(record);
+            ended = record.released || self.is_live(record) || self.is(Break::ExpiredReleaseIsReleased);
             record.released = ended;
             record.expires = if ended { now() } else { record.expires };
         }
         if self.is(Break::TokenResetOnRelease) {
             store.counters.remove(&key);
+        }
+        if self.is(Break::ReleaseForgetsItself) {
+            store.records.remove(&key);
+        }
+        if self.is(Break::ReleaseEndsAllOfItsClient) {
+            store.end_all_of(self.client);
         }
         Ok(release.answered(ended))
     }
@@ -219,6 +255,11 @@ impl LeaseBackend for Toy {
             return Ok(());
         }
         attempt.end();
+        if self.is(Break::AbandonInTwoSteps) && !self.is_granted(attempt) {
+            tokio::time::sleep(BETWEEN).await;
+            self.lock().spent.insert(*attempt.owner());
+            return Ok(());
+        }
         let mut store = self.lock();
         if self.is(Break::AbandonOnlyDeletes) {
             let key = self.key(attempt.resource());
@@ -237,7 +278,15 @@ impl LeaseBackend for Toy {
     }
 
     async fn force_release(&self, order: &ForceRelease) -> Result<Forced, LeaseError> {
-        order.carry_out(async { Ok(self.force(order)) }).await
+        order
+            .carry_out(async {
+                let names_it = self.is(Break::ForceInTwoSteps) && self.names(order);
+                if names_it {
+                    tokio::time::sleep(BETWEEN).await;
+                }
+                Ok(self.force(order, names_it))
+            })
+            .await
     }
 
     async fn inspect(&self, resource: &ResourceName) -> Result<Inspection, LeaseError> {

@@ -26,9 +26,11 @@ pub enum Break {
     RefusalCanBeCommitted,
     RefusedSecondWrite,
     RefusedTokenBecomesMark,
+    RestartForgetsMarks,
     SealDoesNothing,
     SealWrites,
     TellsWrittenWhenRefused,
+    WritesAreLost,
 }
 
 /// Destinations that share one sabotage.
@@ -70,11 +72,42 @@ impl Place for ToyPlace {
     }
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
-        None
+        Some(Arc::new(self.clone()))
     }
 
     fn lives_in_process(&self) -> bool {
-        true
+        false
+    }
+}
+
+/// What the toys call a restart: everything that is not durable is gone.
+impl ServerControl for ToyPlace {
+    fn kill_and_restart(&self) -> Result<(u32, u32), String> {
+        if self.broken == Some(Break::RestartForgetsMarks) {
+            let open = self.open.lock().unwrap();
+            open.values().for_each(|destination| destination.state.lock().unwrap().marks.clear());
+        }
+        Ok((1, 2))
+    }
+
+    fn pause(&self) -> Result<u32, String> {
+        Err("it is no process".to_owned())
+    }
+
+    fn resume(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn can_be_down(&self) -> bool {
+        false
+    }
+
+    fn kill(&self) -> Result<u32, String> {
+        Err("it is no process".to_owned())
+    }
+
+    fn start(&self) -> Result<u32, String> {
+        Err("it is no process".to_owned())
     }
 }
 
@@ -139,7 +172,7 @@ impl GuardedDestination for ToyDestination {
     }
 
     fn claims(&self) -> Claims {
-        Claims::of(&[Claim::RefusalUncommittable, Claim::MarkRollsBack])
+        Claims::of(&[Claim::RefusalUncommittable, Claim::MarkRollsBack, Claim::MarkSurvivesRestart])
     }
 
     async fn adopt(&self, expected_old: Option<&Authority>, new: &Authority) -> Result<(), GuardError> {
@@ -191,8 +224,8 @@ impl GuardedDestination for ToyDestination {
             Err(_) if self.is(Break::TellsWrittenWhenRefused) => return Ok(()),
             admitted => admitted?,
         }
-        state.values.insert(resource.clone(), value.to_owned());
-        Ok(())
+        drop(state);
+        self.write_plain(resource, value).await
     }
 
     async fn read(&self, resource: &ResourceName) -> Result<Stored, GuardError> {
@@ -205,7 +238,9 @@ impl GuardedDestination for ToyDestination {
 #[async_trait::async_trait]
 impl TestDestination for ToyDestination {
     async fn write_plain(&self, resource: &ResourceName, value: &str) -> Result<(), GuardError> {
-        self.state.lock().unwrap().values.insert(resource.clone(), value.to_owned());
+        if !self.is(Break::WritesAreLost) {
+            self.state.lock().unwrap().values.insert(resource.clone(), value.to_owned());
+        }
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The records of the toy store, and the steps that make a grant and end one by force.
 
-use super::{Break, Toy, now};
+use super::{Break, LONGEST, Toy, now};
 use lease_core::{
     Attempt, BootInstant, Effect, ForceRelease, Forced, LeaseBackend as _, LeaseError, OwnerToken, ResourceName,
 };
@@ -98,7 +98,11 @@ impl Toy {
     /// Makes the record of a new grant; its value.
     fn put(&self, store: &mut Store, key: String, attempt: &Attempt, ttl: Duration) -> u64 {
         let value = self.mint(store, &key, attempt.floor());
-        let lasts = if self.is(Break::ExpiresEarly) { ttl / 2 } else { ttl };
+        let lasts = match self.broken {
+            Some(Break::ExpiresEarly) => ttl / 2,
+            Some(Break::LongestTtlOverflows) if ttl == LONGEST => Duration::ZERO,
+            _ => ttl,
+        };
         let register = store.records.get(&key).and_then(|record| record.register.clone());
         let record = Record {
             name: attempt.resource().clone(),
@@ -144,12 +148,26 @@ impl Toy {
         }
     }
 
-    pub(super) fn force(&self, order: &ForceRelease) -> Forced {
+    /// Whether the attempt has the resource's grant.
+    pub(super) fn is_granted(&self, attempt: &Attempt) -> bool {
+        let store = self.lock();
+        store.records.get(&self.key(attempt.resource())).is_some_and(|record| record.owner == *attempt.owner())
+    }
+
+    /// Whether the order names the grant that is live.
+    pub(super) fn names(&self, order: &ForceRelease) -> bool {
+        let store = self.lock();
+        let live = store.records.get(&self.key(order.resource())).filter(|record| self.is_live(record));
+        live.is_some_and(|record| record.value == order.value())
+    }
+
+    /// Ends a grant; `looked`: whichever it is, since it was looked at before.
+    pub(super) fn force(&self, order: &ForceRelease, looked: bool) -> Forced {
         let mut store = self.lock();
         let Store { records, spent, .. } = &mut *store;
         match records.get_mut(&self.key(order.resource())).filter(|record| self.is_live(record)) {
             None => Forced::NotHeld,
-            Some(record) if record.value != order.value() && !self.is(Break::ForceEndsAnyGrant) => {
+            Some(record) if record.value != order.value() && !looked && !self.is(Break::ForceEndsAnyGrant) => {
                 Forced::OtherGrant { value: record.value }
             }
             Some(record) => {
