@@ -31,10 +31,7 @@ pub struct Scenario {
     /// Why the fault cannot arise here.
     #[serde(default)]
     pub never: Option<String>,
-    /// What of the scenario is not tried, and why.
-    #[serde(default)]
-    pub part: Option<String>,
-    /// What is still to be done.
+    /// What of the scenario is not tried, or still to be done.
     #[serde(default)]
     pub open: Option<String>,
 }
@@ -100,7 +97,7 @@ Printed from `scenarios.toml` by `lease-conformance scenarios`; a test keeps the
 /// What keeps a scenario cured, in one cell.
 fn here(scenario: &Scenario) -> String {
     let names = scenario.cases.iter().chain(&scenario.tests).chain(&scenario.scenes).map(|name| format!("`{name}`"));
-    let said = [("Cannot arise", &scenario.never), ("Not tried", &scenario.part), ("**Open**", &scenario.open)];
+    let said = [("Cannot arise", &scenario.never), ("**Open**", &scenario.open)];
     let said = said.iter().filter_map(|(what, text)| Some(format!("{what}: {}", cell(text.as_ref()?))));
     names.chain(said).collect::<Vec<_>>().join("<br>")
 }
