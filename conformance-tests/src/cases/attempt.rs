@@ -178,7 +178,7 @@ async fn over_and_nothing_changed(
 }
 
 /// How many rounds at least; and how many at most, until each of the two has been first.
-const ROUNDS: u32 = 24;
+const ROUNDS: u32 = 36;
 const MOST_ROUNDS: u32 = 240;
 
 async fn racing_abandon(stage: Stage) -> CaseResult {

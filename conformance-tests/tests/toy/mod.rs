@@ -102,7 +102,7 @@ impl Toy {
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// How long a step takes between a look and what is done after it.
-const BETWEEN: Duration = Duration::from_millis(3);
+const BETWEEN: Duration = Duration::from_millis(8);
 
 fn now() -> BootInstant {
     SystemClock.now()
