@@ -154,18 +154,19 @@ mod tests {
         let direct: Arc<dyn LeaseBackend> = Arc::new(MemoryBackend::on(MemoryStore::new().unwrap()));
         // So long that only the cut ends a call.
         let bench = at_calls(direct, Duration::from_hours(1));
-        let ask = || async {
-            let client = bench.client().await.unwrap();
+        let client = bench.client().await.unwrap();
+        let ask = || {
+            let client = Arc::clone(&client);
             tokio::spawn(async move { client.inspect(&ResourceName::parse("r").unwrap()).await })
         };
         bench.path().once(OnceFault::ReplyHeld);
-        let held = ask().await;
+        let held = ask();
         while !bench.path().happened() {
             tokio::task::yield_now().await;
         }
         bench.path().black_hole(true);
         let (requests, _) = bench.path().counts();
-        let swallowed = ask().await;
+        let swallowed = ask();
         while bench.path().counts().0 == requests {
             tokio::task::yield_now().await;
         }
