@@ -55,6 +55,10 @@ impl Place for Flawed {
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         None
     }
+
+    fn lives_in_process(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -165,6 +169,10 @@ async fn a_place_without_such_data_has_no_cell() {
 
         fn server(&self) -> Option<Arc<dyn ServerControl>> {
             None
+        }
+
+        fn lives_in_process(&self) -> bool {
+            true
         }
     }
 
