@@ -172,11 +172,9 @@ pub trait Place: std::fmt::Debug + Send + Sync {
     /// Opens the destination under `namespace`. Two openings of the same namespace are the same destination.
     async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError>;
 
-    /// The data under `namespace` that are written without a token; two of the same namespace are the same data. `None` unless it is overridden:
-    /// the place has none, and the cases about them have no cell there.
-    fn unfenced(&self, _namespace: &str) -> Option<Arc<dyn Unfenced>> {
-        None
-    }
+    /// The data under `namespace` that are written without a token; two of the same namespace are the same data. `None`: the place has none,
+    /// and the cases about them have no cell there.
+    fn unfenced(&self, namespace: &str) -> Option<Arc<dyn Unfenced>>;
 
     /// The hands on its server, where the suite has any.
     fn server(&self) -> Option<Arc<dyn ServerControl>>;

@@ -5,7 +5,7 @@
 
 mod tokenless;
 
-use lease_conformance::subject::{Place, ServerControl, TestDestination};
+use lease_conformance::subject::{Place, ServerControl, TestDestination, Unfenced};
 use lease_conformance::{Report, Suite, Verdict, cases, subject};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::{GuardError, LeaseError};
@@ -148,6 +148,10 @@ impl Place for Trapdoor {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
         panic!("{namespace} is not there")
+    }
+
+    fn unfenced(&self, _namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        None
     }
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {

@@ -167,6 +167,10 @@ async fn a_place_without_such_data_has_no_cell() {
             self.0.open(namespace).await
         }
 
+        fn unfenced(&self, _namespace: &str) -> Option<Arc<dyn Unfenced>> {
+            None
+        }
+
         fn server(&self) -> Option<Arc<dyn ServerControl>> {
             None
         }

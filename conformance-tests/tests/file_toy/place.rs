@@ -1,7 +1,7 @@
 //! A guarded destination in a file.
 
 use super::step;
-use lease_conformance::subject::{Place, ServerControl, TestDestination};
+use lease_conformance::subject::{Place, ServerControl, TestDestination, Unfenced};
 use lease_core::{
     Authority, Claim, Claims, FencingToken, GrantId, GuardError, GuardedDestination, Refusal, ResourceName, Stored,
 };
@@ -32,6 +32,10 @@ impl Place for FilePlace {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn TestDestination>, GuardError> {
         Ok(Arc::new(FileDestination { path: self.folder.join(namespace) }))
+    }
+
+    fn unfenced(&self, _namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        None
     }
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {

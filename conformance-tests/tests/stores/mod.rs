@@ -1,7 +1,9 @@
 //! Private stores, and this workspace's backends and destinations on them with an edit in their scripts or statements.
 
 use lease_conformance::faults::{FaultBench, HandEdit};
-use lease_conformance::subject::{Place, PlainWriter, ServerControl, Subject, TestDestination, faults_at_calls};
+use lease_conformance::subject::{
+    Place, PlainWriter, ServerControl, Subject, TestDestination, Unfenced, faults_at_calls,
+};
 use lease_core::memory::{MemoryBackend, MemoryStore};
 use lease_core::{
     Authority, Claims, FencingToken, GuardError, GuardedDestination, LeaseBackend, LeaseError, ResourceName, Stored,
@@ -195,6 +197,10 @@ impl Place for EditedPlace {
         };
         let inner = destination(self.store, &url, self.edit.as_slice()).await?;
         Ok(Arc::new(EditedDestination(inner)))
+    }
+
+    fn unfenced(&self, _namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        None
     }
 
     fn server(&self) -> Option<Arc<dyn ServerControl>> {

@@ -1,6 +1,6 @@
 //! A guarded destination in memory with one guarantee broken, or none.
 
-use lease_conformance::subject::{Place, ServerControl, TestDestination};
+use lease_conformance::subject::{Place, ServerControl, TestDestination, Unfenced};
 use lease_core::{
     Authority, Claim, Claims, FencingToken, GrantId, GuardError, GuardedDestination, LeaseError, Refusal, ResourceName,
     Stored,
@@ -71,6 +71,10 @@ impl Place for ToyPlace {
         Ok(Arc::new(open.entry(namespace.to_owned()).or_insert_with(new).clone()))
     }
 
+    fn unfenced(&self, _namespace: &str) -> Option<Arc<dyn Unfenced>> {
+        None
+    }
+
     fn server(&self) -> Option<Arc<dyn ServerControl>> {
         Some(Arc::new(self.clone()))
     }
@@ -136,6 +140,12 @@ impl ToyDestination {
     fn key(&self, resource: &ResourceName, authority: &Authority) -> (String, Authority) {
         let name = if self.is(Break::OneMarkForAll) { "" } else { resource.as_str() };
         (name.to_owned(), authority.clone())
+    }
+
+    fn put(&self, state: &mut State, resource: &ResourceName, value: &str) {
+        if !self.is(Break::WritesAreLost) {
+            state.values.insert(resource.clone(), value.to_owned());
+        }
     }
 
     fn judge(&self, state: &State, resource: &ResourceName, token: &FencingToken) -> Result<(), Refusal> {
@@ -224,8 +234,8 @@ impl GuardedDestination for ToyDestination {
             Err(_) if self.is(Break::TellsWrittenWhenRefused) => return Ok(()),
             admitted => admitted?,
         }
-        drop(state);
-        self.write_plain(resource, value).await
+        self.put(&mut state, resource, value);
+        Ok(())
     }
 
     async fn read(&self, resource: &ResourceName) -> Result<Stored, GuardError> {
@@ -238,9 +248,7 @@ impl GuardedDestination for ToyDestination {
 #[async_trait::async_trait]
 impl TestDestination for ToyDestination {
     async fn write_plain(&self, resource: &ResourceName, value: &str) -> Result<(), GuardError> {
-        if !self.is(Break::WritesAreLost) {
-            self.state.lock().unwrap().values.insert(resource.clone(), value.to_owned());
-        }
+        self.put(&mut self.state.lock().unwrap(), resource, value);
         Ok(())
     }
 
