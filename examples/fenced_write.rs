@@ -1,8 +1,8 @@
 //! Two workers, one of them paused past its TTL: what happens to the write that it had prepared.
 //!
 //! ```text
-//! cargo run --example fenced_write                                         # in memory
-//! cargo run --example fenced_write --features redis -- redis://localhost/  # leases there, and a guarded destination too
+//! cargo run -p leasehold --example fenced_write                                         # in memory
+//! cargo run -p leasehold --example fenced_write --features redis -- redis://localhost/  # leases there, and a guarded destination too
 //! ```
 //!
 //! The pause is real time without a word to the lease store, which is all that a stopped process is to it. The suite does the

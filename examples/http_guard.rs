@@ -2,7 +2,7 @@
 //! has let it in and before the handler's transaction; the second one's passes meanwhile.
 //!
 //! ```text
-//! cargo run --example http_guard --features http,sqlite
+//! cargo run -p leasehold --example http_guard --features http,sqlite
 //! ```
 //!
 //! Below is also what makes the token an axum extractor, and a guard's error an axum answer, for you to copy.

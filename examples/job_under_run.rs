@@ -1,7 +1,7 @@
 //! A job under `run`: one that ends, one that fails, and one whose lease is lost while it works.
 //!
 //! ```text
-//! cargo run --example job_under_run
+//! cargo run -p leasehold --example job_under_run
 //! ```
 //!
 //! In memory and on virtual time, so that half a minute passes at once and always in the same way. The store falls silent as scripted.

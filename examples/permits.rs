@@ -1,7 +1,7 @@
 //! Each declaration of a permit, and what becomes of a stale worker's effect under it.
 //!
 //! ```text
-//! cargo run --example permits
+//! cargo run -p leasehold --example permits
 //! ```
 //!
 //! Each time the same happens: worker A gets its permit and prepares its effect; its machine sleeps past the TTL; worker B gets the lease

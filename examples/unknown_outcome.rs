@@ -1,7 +1,7 @@
 //! An acquire whose outcome is unknown, and how it is resolved: the same attempt again, and at last `abandon`.
 //!
 //! ```text
-//! cargo run --example unknown_outcome
+//! cargo run -p leasehold --example unknown_outcome
 //! ```
 //!
 //! In memory; what gets lost on the way is scripted.

@@ -2,7 +2,7 @@
 //! of the payment at an API that no guard reaches.
 //!
 //! ```text
-//! cargo run --example invoices --features redis,postgres
+//! cargo run -p leasehold --example invoices --features redis,postgres
 //! ```
 //!
 //! Nothing is played: the servers are private ones that it starts and ends itself, each worker is a process (this program, started as
