@@ -88,3 +88,28 @@ fn a_server_that_is_not_there_and_a_wrong_password_exit_3_and_keep_the_secret() 
         assert!(said.contains(says) && !said.contains("s3cret"), "{said}");
     }
 }
+
+/// What was seen is reported, whatever becomes of the server at the end.
+#[test]
+fn a_server_that_is_gone_at_the_end_costs_no_report() {
+    let mut server = lease_servers::redis(&RedisSetup::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let url = format!("redis={}", server.url());
+    let mut child = program()
+        .args(["run", "--backend", &url, "--case", "fencing/", "--json"])
+        .arg(&json)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while keys(&server) == ":0" {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it had written anything");
+        std::thread::yield_now();
+    }
+    server.kill();
+    assert!(!child.wait().unwrap().success());
+    let report: lease_conformance::Report = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert!(!report.cells.is_empty());
+    assert!(report.missing.iter().any(|missing| missing.reason.contains("was not removed")), "{:?}", report.missing);
+}

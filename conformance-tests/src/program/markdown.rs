@@ -1,8 +1,7 @@
 //! The matrix as Markdown, for the README. Nothing in it differs from run to run or from machine to machine.
 
 use super::matrix::{self, Mode};
-use crate::report::{BackendReport, Report, Verdict};
-use lease_core::Claim;
+use crate::report::{BackendReport, Cell, Report, Verdict};
 
 /// Modes whose destinations share one column.
 const TOGETHER: &[(Mode, &str)] =
@@ -30,7 +29,7 @@ pub(crate) fn render(report: &Report) -> String {
         cells.push(all(report, matrix::PLAIN, backend));
         cells.extend(guarded.iter().map(|destination| word(matrix::GUARDED, *destination)));
         cells.extend(TOGETHER.iter().map(|(mode, _)| all(report, *mode, backend)));
-        cells.push(after_a_kill(backend));
+        cells.push(after_a_kill(report, backend));
         row(&cells)
     }));
     lines.push(String::new());
@@ -59,7 +58,7 @@ fn own_fence(report: &Report, backend: &BackendReport) -> String {
                 _ => format!("{} ({})", matrix::word(matrix::NATIVE, cell), backend.fence),
             }
         }
-        None => backend.fence.clone(),
+        None => "-".to_owned(),
     }
 }
 
@@ -85,14 +84,62 @@ fn all(report: &Report, mode: Mode, backend: &BackendReport) -> String {
     }
 }
 
-/// What is still there, as the backend claims it: a claim that does not hold is a red cell elsewhere.
-fn after_a_kill(backend: &BackendReport) -> String {
-    let claims = |claim: Claim| backend.claims.iter().any(|id| id == claim.id());
-    match (claims(Claim::LeaseSurvivesRestart), claims(Claim::TokenSurvivesRestart)) {
-        (true, true) => "lease stays, token grows",
-        (true, false) => "lease stays",
-        (false, true) => "token grows",
-        (false, false) => "all is gone",
+/// What was still there after the server had been killed, as it was seen.
+fn after_a_kill(report: &Report, backend: &BackendReport) -> String {
+    let seen = |case: &str| {
+        let is_it = |cell: &&Cell| cell.case == case && cell.backend == backend.name;
+        report.cells.iter().find(is_it).map(|cell| cell.verdict)
+    };
+    let (lease, token) = (seen("restart/lease-survives"), seen("restart/token-survives"));
+    if (lease, token) == (Some(Verdict::HonestNo), Some(Verdict::HonestNo)) {
+        return "all is gone".to_owned();
     }
-    .to_owned()
+    let word = |verdict, stays, gone, broken| match verdict {
+        Some(Verdict::Kept | Verdict::Unclaimed) => Some(stays),
+        Some(Verdict::HonestNo) => Some(gone),
+        Some(Verdict::Broken) => Some(broken),
+        _ => None,
+    };
+    let words = [
+        word(lease, "lease stays", "lease is gone", "LEASE IS GONE"),
+        word(token, "token grows", "token goes back", "TOKEN GOES BACK"),
+    ];
+    let words: Vec<&str> = words.into_iter().flatten().collect();
+    if words.is_empty() { "not tried".to_owned() } else { words.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn after(lease: Option<Verdict>, token: Option<Verdict>) -> String {
+        let backend = BackendReport {
+            name: "redis".into(),
+            server_version: String::new(),
+            address: String::new(),
+            claims: Vec::new(),
+            fence: "native, live owner".into(),
+            limits: BTreeMap::new(),
+        };
+        let cell = |case: &str, verdict: Option<Verdict>| {
+            let json = serde_json::json!({"case": case, "backend": "redis", "verdict": verdict?, "trials": 1});
+            Some(serde_json::from_value::<Cell>(json).unwrap())
+        };
+        let cells = [cell("restart/lease-survives", lease), cell("restart/token-survives", token)];
+        let report = Report { cells: cells.into_iter().flatten().collect(), ..Report::default() };
+        assert_eq!(own_fence(&report, &backend), "-", "nothing of it was tried");
+        after_a_kill(&report, &backend)
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_was_not_tried() {
+        use Verdict::{Broken, HonestNo, Kept, Unproven, Untested};
+        assert_eq!(after(None, None), "not tried");
+        assert_eq!(after(Some(Untested), Some(Unproven)), "not tried");
+        assert_eq!(after(Some(Kept), Some(Kept)), "lease stays, token grows");
+        assert_eq!(after(Some(HonestNo), Some(HonestNo)), "all is gone");
+        assert_eq!(after(Some(HonestNo), Some(Kept)), "lease is gone, token grows");
+        assert_eq!(after(Some(Kept), Some(Broken)), "lease stays, TOKEN GOES BACK");
+    }
 }

@@ -74,15 +74,24 @@ pub(super) fn provided(plan: &Plan, job: Job<'_>, progress: &Arc<Progress>) -> R
     running.shutdown_timeout(SHUTDOWN);
     // Private stores go as a whole.
     let left = if plan.is_private() { Vec::new() } else { runtime()?.block_on(tidy.purge()) };
-    for failure in &left {
-        progress.note(failure);
-    }
     drop(fleet);
-    let report = result??;
-    match left.first() {
-        None => Ok(report),
-        Some(first) => Err(Failure::CouldNotRun(first.clone())),
+    match result {
+        // What was seen counts, whatever could not be taken away.
+        Ok(Ok(mut report)) => {
+            report.missing.extend(left.into_iter().map(not_tidied));
+            Ok(report)
+        }
+        Ok(Err(failure)) | Err(failure) => {
+            for line in &left {
+                progress.note(line);
+            }
+            Err(failure)
+        }
     }
+}
+
+fn not_tidied(reason: String) -> Missing {
+    Missing { backend: "clean-up".to_owned(), reason, required: true }
 }
 
 /// How long tasks may take to end; they wait for nothing but the network.
