@@ -111,8 +111,14 @@ impl Session {
         }
         let open = self.open.take().ok_or(Answer::Over)?;
         let answer = open.commit().await.map_err(|e| answer_of(&e));
-        self.lock.lock().unwrap().holder = None;
+        self.let_go();
         answer
+    }
+
+    /// Whoever waited may have the lock by now, and have said so.
+    fn let_go(&self) {
+        let mut lock = self.lock.lock().unwrap();
+        lock.holder = lock.holder.filter(|holder| *holder != self.number);
     }
 
     async fn plain_sql(&mut self, sql: &'static str) {
@@ -128,7 +134,7 @@ impl Session {
             Step::Commit => self.commit().await,
             Step::RollBack => {
                 self.open.take().ok_or(Answer::Over)?.rollback().await;
-                self.lock.lock().unwrap().holder = None;
+                self.let_go();
                 Ok(())
             }
             Step::After => {
