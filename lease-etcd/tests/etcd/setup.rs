@@ -7,7 +7,7 @@ use lease_core::{
     Renewal,
 };
 use lease_etcd::{EtcdBackend, EtcdDestination};
-use lease_servers::{Direction, EtcdSetup, Mode, Once, Proxy, Server};
+use lease_servers::{Direction, EtcdSetup, Mode, Proxy, Server};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -64,8 +64,8 @@ async fn logging_in_may_take_longer_than_a_call() {
     let through = address.replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port()));
     let backend = EtcdBackend::connect(&through).await.unwrap();
     let resource = name("r");
-    // A call that breaks gives its connection up, and the login with it.
-    proxy.once(Once::CutAfterRequest);
+    // A call that is never answered gives its connection up, and the login with it.
+    proxy.set(Direction::Requests, Mode::Hold);
     backend.inspect(&resource).await.unwrap_err();
     // A login takes longer than a call, and a request does not.
     proxy.set(Direction::Requests, Mode::Delay(Duration::from_millis(300)));
