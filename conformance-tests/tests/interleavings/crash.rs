@@ -14,6 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const URL: &str = "LEASE_INTERLEAVINGS_URL";
+/// Which role a process of this test program plays.
+const ROLE: &str = "LEASE_INTERLEAVINGS_ROLE";
+const INSIDE: &str = "is admitted, writes, and never commits";
+const WRITES: &str = "writes until it is killed";
 const LIMITS: &str = "call_timeout_ms=60000&connect_timeout_ms=60000";
 
 fn name() -> ResourceName {
@@ -39,7 +43,7 @@ async fn with_mark(url: &str) -> Arc<dyn GuardedDestination> {
     destination
 }
 
-/// A process of this test program that runs a function `role_…`; killed when dropped.
+/// A process of this test program that plays a role; killed when dropped.
 struct Writer {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -48,7 +52,7 @@ struct Writer {
 impl Writer {
     fn start(role: &str, url: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", &format!("crash::{role}"), "--nocapture", "--ignored"]).env(URL, url);
+        command.args(["--exact", "crash::helper_process", "--nocapture"]).env(ROLE, role).env(URL, url);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
@@ -78,16 +82,22 @@ fn say(what: impl std::fmt::Display) {
     std::io::stdout().flush().unwrap();
 }
 
-/// A writer that is admitted, writes, and never commits.
+/// What a process of these tests does; without a role, in a run of all tests, nothing.
 #[tokio::test]
-#[ignore = "no test: what a process of a test runs"]
-async fn role_inside_its_transaction() {
-    let Ok(url) = std::env::var(URL) else { return };
-    inside(&url, async {
-        say("open");
-        std::future::pending::<()>().await;
-    })
-    .await;
+async fn helper_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let url = std::env::var(URL).unwrap();
+    match role.as_str() {
+        INSIDE => {
+            let for_ever = async {
+                say("open");
+                std::future::pending::<()>().await;
+            };
+            inside(&url, for_ever).await;
+        }
+        WRITES => writes_until_killed(&url).await,
+        unknown => panic!("there is no role `{unknown}`"),
+    }
 }
 
 /// Opens a transaction for grant 7, writes in it, and does `then` before the commit that never comes.
@@ -133,7 +143,7 @@ async fn a_writer_that_is_killed_between_check_and_commit_leaves_neither_mark_no
     let file = format!("sqlite://{}?{LIMITS}", folder.path().join("a.db").display());
     for url in [file, format!("{}?{LIMITS}", server.url())] {
         let destination = with_mark(&url).await;
-        let mut writer = Writer::start("role_inside_its_transaction", &url);
+        let mut writer = Writer::start(INSIDE, &url);
         assert_eq!(writer.says(), "open");
         drop(writer);
         assert_nothing_of_it(&*destination).await;
@@ -242,11 +252,8 @@ async fn an_etcd_that_is_killed_among_guarded_writes_keeps_mark_and_write_togeth
 }
 
 /// Grants 10, 11, … write until the process is killed; it says each one that was acknowledged.
-#[tokio::test]
-#[ignore = "no test: what a process of a test runs"]
-async fn role_writes_until_killed() {
-    let Ok(url) = std::env::var(URL) else { return };
-    let destination = open(&url).await.unwrap();
+async fn writes_until_killed(url: &str) {
+    let destination = open(url).await.unwrap();
     for value in 10_u64.. {
         destination.write(&name(), &token(FIRST, value, value), &value.to_string()).await.unwrap();
         say(value);
@@ -259,7 +266,7 @@ async fn a_process_that_is_killed_among_guarded_writes_to_a_file_keeps_mark_and_
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}?{LIMITS}", folder.path().join("a.db").display());
         drop(with_mark(&url).await);
-        let mut writer = Writer::start("role_writes_until_killed", &url);
+        let mut writer = Writer::start(WRITES, &url);
         let mut acknowledged = 0;
         while acknowledged < 25 {
             acknowledged = writer.says().parse().unwrap();
